@@ -66,13 +66,13 @@ class VerifyResult(NamedTuple):
     @property
     def planned(self) -> int:
         """The number of cables of the plan that can be compared on this node."""
-        checked = sum(cable.status != cables.IGNORED for cable in self.cables)
-        return checked + sum(reason not in LOW for _, reason in self.unresolved)
+        ignored = [cable.status for cable in self.cables].count(cables.IGNORED)
+        return len(self.cables) - ignored + sum(reason not in LOW for _, reason in self.unresolved)
 
     @property
     def as_planned(self) -> int:
         """The number of cables that are as planned."""
-        return sum(cable.status == cables.AS_PLANNED for cable in self.cables)
+        return [cable.status for cable in self.cables].count(cables.AS_PLANNED)
 
 
 def verify(expected: Expected, node: SeenNode, options: VerifyOptions = DEFAULTS) -> VerifyResult:

@@ -132,18 +132,18 @@ def _doubled(
 
     A row that is to be ignored, or has a cage, may have its port with another.
     """
-    rows = [
-        cable.row
+    ends = [
+        (end_key(device, port), row)
         for cable in compared
-        if cable.row.device
-        and cable.row.port
+        if (device := (row := cable.row).device)
+        and (port := row.port)
         and cable.status != cables.IGNORED
         and cable.reason != cables.CAGES
     ]
-    ends = [end_key(row.device or "", row.port or "") for row in rows]
-    if len({*ends}) == len(ends) and expected.taken.keys().isdisjoint(ends):
+    keys = {key for key, _ in ends}
+    if len(keys) == len(ends) and expected.taken.keys().isdisjoint(keys):
         return
-    by_end = grouped(zip(ends, rows, strict=True), itemgetter(0))
+    by_end = grouped(ends, itemgetter(0))
     for end, pairs in by_end.items():
         here = [row for _, row in pairs]
         others = [expected.taken[end]] if end in expected.taken else []
@@ -164,12 +164,15 @@ def without_doubled(compared: Sequence[ComparedCable], expected: Expected) -> li
 
 def _seen_twice(compared: Sequence[ComparedCable], draft: Draft) -> Iterator[Finding]:
     """Yield the switch ports that several interfaces see."""
-    by_end: dict[Ends, list[ComparedCable]] = {}
-    for cable in compared:
-        if cable.far_end and cable.far_end.port_id:
-            end: Ends = (cable.far_end.device, cable.far_end.port_id)
-            by_end.setdefault(end, []).append(cable)
-    for seen, same in by_end.items():
+    seen_ends: list[tuple[Ends, ComparedCable]] = [
+        ((end.device, end.port_id), cable)
+        for cable in compared
+        if (end := cable.far_end) and end.port_id
+    ]
+    if len({end for end, _ in seen_ends}) == len(seen_ends):
+        return
+    for pairs in grouped(seen_ends, itemgetter(0)).values():
+        seen, same = pairs[0][0], [cable for _, cable in pairs]
         if len(same) > 1:
             names = [cable.ref.interface for cable in same]
             text = words.duplicate_seen(*seen, names, same[0].port.link_layer)

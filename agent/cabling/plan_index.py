@@ -16,8 +16,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 
 from agent.cabling.cables import shapes
-from agent.cabling.expected import Expected, ExpectedRow, FarPort, LeafPlaces, distinct, end_key
-from agent.cabling.findings.finding import NO_SPOT, Spot, spot
+from agent.cabling.expected import (
+    NO_PLACES,
+    Expected,
+    ExpectedRow,
+    FarPort,
+    LeafPlaces,
+    distinct,
+    end_key,
+)
+from agent.cabling.findings.finding import Spot, spot
 from agent.cabling.findings.names import (
     Off,
     device_key,
@@ -48,8 +56,8 @@ class PlanIndex:
                 node = node_of(near.node)
                 if node is not None:
                     self.rows.setdefault(node, []).append(row_of(cable, near, far))
-                elif (place := spot(near)) != NO_SPOT:
-                    places[near.node] = place
+                elif near.rack or near.unit:
+                    places[near.node] = spot(near)
                 if cable.mark != IGNORE:
                     device, port = end_key(far.node, far.interface)
                     self._users.setdefault(device, {}).setdefault(port, []).append(near)
@@ -82,7 +90,7 @@ class PlanIndex:
         ends = {*ends}
         names = {device for device, _ in ends}
         devices = frozenset[str]().union(*map(self._names_like, names))
-        return self._part(node, ends, devices)._replace(places=self.places)
+        return self._part(node, ends, devices, self.places)
 
     def of_any(self, node: str, planned: Iterable[FarPort] = ()) -> Expected:
         """Return the part of the expected half that is the same whatever the node sees.
@@ -91,13 +99,21 @@ class PlanIndex:
         cable, unless that port is planned for this node, too.
         """
         by_shape = frozenset(name for (is_shape, _), name in self._alike.items() if is_shape)
-        return self._part(node, planned, by_shape)
+        return self._part(node, planned, by_shape, NO_PLACES)
 
-    def _part(self, node: str, ends: Iterable[FarPort], devices: frozenset[str]) -> Expected:
+    def _part(
+        self, node: str, ends: Iterable[FarPort], devices: frozenset[str], places: LeafPlaces
+    ) -> Expected:
         rows = distinct(self.rows.get(node, ()))
         keys = {end_key(*end) for end in Expected(rows).far_ports.union(ends)}
-        taken = dict(self._taken(keys, node))
-        return Expected(rows, taken=taken, devices=devices, interfaces=self._numbers, off=self.off)
+        return Expected(
+            rows,
+            taken=dict(self._taken(keys, node)),
+            devices=devices,
+            places=places,
+            interfaces=self._numbers,
+            off=self.off,
+        )
 
     def _taken(self, ends: Iterable[FarPort], node: str) -> Iterator[tuple[FarPort, str]]:
         """Yield who else has each of these ports by the plans: the last row that is not ours."""
@@ -197,14 +213,15 @@ class Hosts:
             for short in hosts(node):
                 by_short.setdefault(node_key(short), []).append(node)
         self.ambiguous: dict[str, list[str]] = {}  # host to Nodes, and Node to hosts
+        known = frozenset(nodes)
         self._node_by_host: dict[str, str] = {}
         for host in names:
+            if host in known:
+                self._node_by_host[host] = host
+                continue
             keys = [node_key(name) for name in (host, *hosts(host))]
             candidates = {node for key in keys for node in by_name.get(key, ())}
             candidates.update(by_short.get(keys[0], ()))
-            if host in candidates:
-                self._node_by_host[host] = host
-                continue
             matches = sorted(node for node in candidates if same(host, node, off))
             if len(matches) == 1:
                 self._node_by_host[host] = matches[0]
@@ -212,7 +229,7 @@ class Hosts:
                 self.ambiguous[host] = matches
         for node, rivals in grouped(self._node_by_host, self._node_by_host.__getitem__).items():
             longest = max(rivals, key=len)
-            if not all(same(longest, other, off) for other in rivals if len(rivals) > 1):
+            if len(rivals) > 1 and not all(same(longest, other, off) for other in rivals):
                 self._settle(node, rivals)
 
     def _settle(self, node: str, rivals: list[str]) -> None:

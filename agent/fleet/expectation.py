@@ -117,4 +117,6 @@ class Expectations:
         seen = [(end.device, end.port_id or "") for end in ends]
         seen += [(end.device, end.port_name) for end in ends if end.port_name]
         planned = self.index.of(node.name, seen)
-        return planned._replace(speed=expected.speed) if planned.rows else expected
+        if not planned.rows:
+            return expected
+        return planned._replace(speed=expected.speed) if expected.speed else planned

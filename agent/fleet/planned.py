@@ -128,7 +128,7 @@ def _findings(
     wrong = [cable for cable in all_cables if cable.is_wrong]
     left = [cable for cable in wrong if cable.ref not in in_rings and cable.ref not in explained]
     rings = rings_in(left, off)  # over several nodes
-    cabled = grouped(all_cables, lambda cable: cable.ref.node)
+    cabled = {result.node: result.cables for result in results if result.cables}
     astray = grouped(left, lambda cable: cable.ref.node)
     names = [node.name for node in nodes]
     yield from explaining(whole_causes.exchanged(rings, names, cabled, astray))
