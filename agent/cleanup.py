@@ -376,11 +376,8 @@ class Sweep(Generic[Task]):
             raise Unavailable(thread_fault(error)) from error
         finally:
             pool.shutdown(cancel_futures=True)
-            for (
-                future,
-                task,
-            ) in futures.items():  # of tasks that had begun
-                if not future.cancelled():
+            for future, task in futures.items():
+                if not future.cancelled():  # the task had begun
                     self._record(task, future.result(), echo)
 
     def _record(self, task: Task, step: NodeResult, echo: Callable[[str], None]) -> None:

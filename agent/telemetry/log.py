@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import re
 import select
@@ -79,8 +80,8 @@ class Log:
         if self._is_verbose:
             self._log("debug", message, subject, fields)
 
-    def release_due(self) -> float | None:
-        """Write the lines that the rate limit kept until now; seconds until the next, or None."""
+    def release_due(self) -> float:
+        """Write the lines that the rate limit kept until now; return the seconds until the next."""
         return self._limit.release_due()
 
     def _log(self, level: str, message: str, subject: str, fields: Mapping[str, Scalar]) -> None:
@@ -153,14 +154,14 @@ class RateLimitHandler(logging.Handler):
         if limit.bucket.ready_at() <= now:
             self._release(subject, now)
 
-    def release_due(self) -> float | None:
-        """Pass on the kept records that are due; return the seconds until the next record."""
+    def release_due(self) -> float:
+        """Pass on the kept records that are due; return the seconds until the next, or infinity."""
         now = self._clock()
         for subject, limit in list(self._waiting.items()):
             if limit.bucket.ready_at() <= now:
                 self._release(subject, now)
         ready = (limit.bucket.ready_at() for limit in self._waiting.values())
-        return min((at - now for at in ready), default=None)
+        return min((at - now for at in ready), default=math.inf)
 
     def flush(self) -> None:
         """Pass on every kept record; `logging` does this at exit."""

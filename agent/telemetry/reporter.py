@@ -9,7 +9,6 @@ rendered here, so that a request takes no lock of the loop.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -107,8 +106,7 @@ class Reporter:
 
     def pause(self) -> float:
         """Return the seconds until the next log line is due."""
-        wait = self.log.release_due()
-        return math.inf if wait is None else wait
+        return self.log.release_due()
 
     def observed(
         self,

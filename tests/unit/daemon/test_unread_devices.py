@@ -150,41 +150,31 @@ def test_unbound_functions_that_manage_nvswitches_withhold_nothing() -> None:
     assert world.look(HOUR).labels["flavor"] == "roce"
 
 
-NO_HCA: dict[str, tuple[Entries, dict[str, Any]]] = {
+NO_CANDIDATE: dict[str, tuple[Entries, dict[str, Any]]] = {
     "named by no --backend-device": ({}, {"backend": ("mlx5_8",)}),
-    "class of Ethernet": (
-        {f"{HOME}/{bdf(0)}/class": b"0x020000\n", f"{HOME}/{bdf(0)}/device": b"0x101d\n"},
-        {},
-    ),
     "virtual function": ({f"{HOME}/{bdf(0)}/physfn": "../0000:18:00.1"}, {}),
+    "Omni-Path": ({f"{HOME}/{bdf(0)}/class": b"0x020800\n"}, {}),
+    "iWARP": ({f"{base(0)}/node_type": b"4: RNIC\n"}, {}),
 }
 
 
-@pytest.mark.parametrize(("changes", "flags"), NO_HCA.values(), ids=NO_HCA)
-def test_a_device_that_is_no_hca_of_the_backend_withholds_nothing(
+@pytest.mark.parametrize(("changes", "flags"), NO_CANDIDATE.values(), ids=NO_CANDIDATE)
+def test_an_unread_device_that_is_no_candidate_withholds_nothing(
     changes: Entries, flags: dict[str, Any]
 ) -> None:
-    """It cannot be read, and there is evidence of what it is."""
-    world = agent(rails(1), STORED, changes, unread="ports", count=1, **flags)
+    """There is evidence of what it is; what cannot be read of it lacks nothing of the sum."""
+    world = agent(rails(1), STORED, changes, unread="ports", count=1, **flags).look(HOUR)
+    assert (world.labels["flavor"], {*world.speeds}) == ("roce", {"100G"})
+
+
+def test_an_unread_device_of_class_ethernet_withholds_no_flavor() -> None:
+    """It is no InfiniBand HCA, whatever its ports are."""
+    kind: Entries = {
+        f"{HOME}/{bdf(0)}/class": b"0x020000\n",
+        f"{HOME}/{bdf(0)}/device": b"0x101d\n",
+    }
+    world = agent(rails(1), STORED, kind, unread="ports", count=1)
     assert world.look(HOUR).labels["flavor"] == "roce"
-
-
-@pytest.mark.parametrize(
-    ("changes", "flags"),
-    [
-        *(NO_HCA[name] for name in ("named by no --backend-device", "virtual function")),
-        ({f"{HOME}/{bdf(0)}/class": b"0x020800\n"}, {}),
-        ({f"{base(0)}/node_type": b"4: RNIC\n"}, {}),
-    ],
-    ids=["named by no --backend-device", "virtual function", "Omni-Path", "iWARP"],
-)
-def test_a_fresh_node_has_its_speed_beside_a_device_that_is_no_candidate(
-    changes: Entries, flags: dict[str, Any]
-) -> None:
-    """What cannot be read of it lacks nothing of the sum."""
-    world = agent(rails(1), STORED, changes, unread="ports", count=1, **flags)
-    world.look(HOUR)
-    assert {*world.speeds} == {"100G"}
 
 
 def test_an_hca_that_was_no_backend_port_withholds_nothing() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import select
@@ -178,7 +179,7 @@ def test_a_flapping_subject_ends_with_its_last_line() -> None:
     assert desk.log.release_due() == pytest.approx(LINE_INTERVAL)
     assert desk.lines() == []
     desk.now += LINE_INTERVAL
-    assert desk.log.release_due() is None
+    assert desk.log.release_due() == math.inf
     assert desk.lines() == ["info label changed key=speed from=99 to=100 skipped=94"]
     desk.now += LINE_INTERVAL
     desk.change("speed", 100, 1)
@@ -214,7 +215,7 @@ def test_every_subject_is_bounded_and_complete(steps: list[tuple[int, float]]) -
         desk.change(str(subject), values[str(subject)] - 1, values[str(subject)])
     share = MAX_BURST + 1 + desk.now / LINE_INTERVAL
     desk.now += LINE_INTERVAL
-    assert desk.log.release_due() is None
+    assert desk.log.release_due() == math.inf
     lines = [json.loads(data) for data in desk.written]
     for key, value in values.items():
         mine = [line for line in lines if line["key"] == key]
@@ -234,7 +235,7 @@ def test_subjects_are_forgotten() -> None:
     lines = desk.lines()
     assert f"info label changed key=first from={MAX_BURST} to={MAX_BURST + 1}" in lines
     assert len(lines) == 2 * MAX_SUBJECTS + 1
-    assert desk.log.release_due() is None
+    assert desk.log.release_due() == math.inf
 
 
 def test_kept_lines_are_written_at_exit(repository: Path) -> None:
