@@ -2,6 +2,9 @@
 
     python -m benchmarks.probe
 
+Where valgrind is installed, it also counts the instructions of a cold probe of an 8-rail machine,
+in Pythons: multiples of those of an empty Python. They are the same on a busy machine.
+
 node_exporter's infiniband collector reads the same tree where Debian's prometheus-node-exporter is
 installed.
 """
@@ -9,6 +12,7 @@ installed.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import statistics
@@ -27,6 +31,9 @@ from tests.support.sources import read_rdma
 DEVICES = 16
 ROUNDS = 31
 SCRAPES = 300
+RAILS = Path(__file__).parents[1] / "sysfs_fixtures/dgx-h100"
+# Python compiles no module anew that was started once.
+ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
 
 DEVICE = {
     "node_type": "1: CA",
@@ -87,10 +94,19 @@ def wall(*command: str) -> Callable[[], float]:
 
     def run() -> float:
         start = time.perf_counter()
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=ENVIRONMENT)
         return time.perf_counter() - start
 
     return run
+
+
+def instructions(*command: str) -> int:
+    """Return the number of instructions that a program executes in user space."""
+    callgrind = ("valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", *command)
+    done = subprocess.run(callgrind, check=True, capture_output=True, text=True, env=ENVIRONMENT)
+    match = re.search(r"Collected : (\d+)", done.stderr)
+    assert match  # noqa: S101
+    return int(match[1])
 
 
 def reading(host: Host) -> float:
@@ -175,9 +191,16 @@ def main() -> None:
         reading(host)
         found |= medians({"reading 16 HCAs, warm, CPU": lambda: reading(host)})
         theirs = exporter(top)
+        pythons = None
+        if shutil.which("valgrind"):
+            probe = python, "-c", program, "probe", "--dry-run", "--replay", str(RAILS)
+            wall(*probe)()
+            pythons = instructions(*probe) / instructions(python, "-c", "pass")
     print("| | ms |\n|---|---|")
     for name, value in found.items():
         print(f"| {name} | {value:.1f} |")
+    if pythons is not None:
+        print(f"| instructions of a cold probe of {RAILS.name}, in Pythons | {pythons:.1f} |")
     if theirs is not None:
         print(f"| node_exporter's infiniband collector over the same tree, CPU | {theirs:.1f} |")
 
