@@ -40,12 +40,12 @@ SIDES = (
 SUFFIXES = (("a",), ("b", "z"))
 WORDS = {name: TITLES.get(name, ["type", "role"]) for name in FIELDS}
 # What is looked for where the words above make no header.
-FIRST = "aend sidea aside endpointa enda end1 side1 endpoint1 origin"
-SECOND = "bend zend sideb sidez bside zside endpointb endb end2 side2 endpoint2"
-LOOSE_SIDES = (
-    (*SIDES[0], *FIRST.split(), "near", "nearend", "nearside"),
-    (*SIDES[1], *SECOND.split(), "target", "far", "farend", "farside"),
+FIRST = "aend sidea aside endpointa enda end1 side1 endpoint1 origin near nearend nearside"
+SECOND = (
+    "bend zend sideb sidez bside zside endpointb endb end2 side2 endpoint2 "
+    "target far farend farside"
 )
+LOOSE_SIDES = (*SIDES[0], *FIRST.split()), (*SIDES[1], *SECOND.split())
 LOOSE_SUFFIXES = (("a", "1", "aend", "sidea"), ("b", "z", "2", "bend", "zend", "sideb"))
 PEERS = ("peer", "neighbor", "neighbour", "far", "farend", "connectedto", "remote")
 HOSTS = "server servername computenode gpunode gpuserver compute"
@@ -67,6 +67,7 @@ class Header(NamedTuple):
 
     kind: str  # "point-to-point" or "netbox"
     names: tuple[str, ...]  # of all columns, unique
+    keys: tuple[str, ...]  # as `key` returns them for the cells
     fields: Mapping[HeaderField, int]  # all of REQUIRED, and others that it has
     others: tuple[int, ...]  # the columns to be carried through
 
@@ -163,7 +164,7 @@ def _one_cable(columns: Header, place: FilePlace) -> Header:
     `Node,Port 1,Switch 1,Switch Port 1,Port 2,...` has two cables a row, and none of two switches.
     """
     for index in columns.others:
-        if key(columns.names[index]) in NODES:
+        if columns.keys[index] in NODES:
             name = columns.names[index]
             raise Malformed(
                 f"{place}: a node ({name!r}) beside two ends: give each cable a row of its own, or "
@@ -232,7 +233,7 @@ def _header(
 
     The columns of the cable are looked for in those that are left.
     """
-    names, keys = _unique(row), [key(cell) for cell in row]
+    names, keys = _unique(row), tuple(key(cell) for cell in row)
     columns: dict[HeaderField, int] = {}
     for column, field in enumerate(fields):
         if field and (other := columns.setdefault(field, column)) != column:
@@ -245,7 +246,7 @@ def _header(
             columns.setdefault((None, of_cable.name), column)
     used = {column for (_, name), column in columns.items() if name != "type"}
     others = tuple(i for i in range(len(row)) if i not in used)
-    return Header(kind, names, columns, others)
+    return Header(kind, names, keys, columns, others)
 
 
 def _unique(row: Sequence[str]) -> tuple[str, ...]:

@@ -242,7 +242,7 @@ class _Reader:
             (column, at[None, column.name]) for column in OF_CABLE if (None, column.name) in at
         ]
         self._roles = [at[side, "type"] for side in (0, 1) if (side, "type") in at]
-        keys = [key(name) for name in columns.names]
+        keys = columns.keys
         self._types = [i for i, name in enumerate(keys) if name in {"sideatype", "sidebtype"}]
         self._cable_type = keys.index("type") if "type" in keys else -1
         self._title = columns.names[self._ports[0]].lower()
@@ -269,8 +269,7 @@ class _Reader:
                 )
             self.cables.skip("without a far end" if any(names) else "not a cable", self._at(row))
         elif names[0].lower() == self._title:
-            keys = [key(re.sub(r" \(\d+\)$", "", name)) for name in self._columns.names]
-            if [key(cell) for cell in cells[: self._width]] != keys:
+            if tuple(map(key, cells[: self._width])) != self._columns.keys:
                 raise Malformed(f"{self._at(row)}: a second header that differs from the first")
         elif reason := self._no_interface(cells):
             self.cables.skip(reason, self._at(row))
