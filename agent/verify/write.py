@@ -21,7 +21,7 @@ from agent.cabling.findings.names import same_name
 from agent.cabling.one_node import MAX_SIZE
 from agent.cabling.plans import columns
 from agent.cabling.plans.model import End, Plan, PlanCable
-from agent.cabling.plans.own import COLUMNS, FORMULA, KNOWN, QUOTE, column, rows_text
+from agent.cabling.plans.own import COLUMNS, FORMULA, QUOTE, column, rows_text
 from agent.cabling.seen import SeenNode
 from agent.encode import Naming
 from agent.errors import Malformed
@@ -114,7 +114,7 @@ def _titles(cables: Iterable[PlanCable]) -> tuple[list[str], list[str]]:
     titles: list[str] = []
     unknown: list[str] = []
     for name in sorted(names, key=str.strip):
-        is_own = column(name) in KNOWN or spellings[column(name)] > 1
+        is_own = column(name) in columns.FIELDS or spellings[column(name)] > 1
         title = name.strip()
         is_plain = title and title.isprintable() and not title.startswith((*FORMULA, QUOTE))
         (unknown if is_own or not is_plain else titles).append(name)

@@ -20,25 +20,23 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from agent.cabling.plans.columns import OF_CABLE, OF_ENDS, TITLES
+from agent.cabling.plans.columns import FIELDS, OF_CABLE, TITLES, Field
 from agent.cabling.plans.model import FilePlace
 from agent.cabling.plans.source import Columns
 from agent.errors import Malformed
 
-# Side 0 or 1, and a name of FIELDS; of the cable None, and a column of OF_CABLE.
-HeaderField = tuple[int | None, str]
 Words = Mapping[str, Sequence[str]]
 
 MAX_HEADER_ROW = 20
 MAX_COLUMNS = 1024
-FIELDS = (*dict.fromkeys(field for _, field in OF_ENDS.values()), "type")
+OF_ENDS = (*dict.fromkeys(field for side, field in FIELDS.values() if side is not None), "type")
 REQUIRED = tuple((side, name) for side in (0, 1) for name in ("node", "interface"))
 SIDES = (
     ("a", "start", "source", "src", "from", "local"),
     ("z", "b", "end", "destination", "dest", "dst", "to", "remote"),
 )
 SUFFIXES = (("a",), ("b", "z"))
-WORDS = {name: TITLES.get(name, ["type", "role"]) for name in FIELDS}
+WORDS = {name: TITLES.get(name, ["type", "role"]) for name in OF_ENDS}
 # What is looked for where the words above make no header.
 FIRST = "aend sidea aside endpointa enda end1 side1 endpoint1 origin near nearend nearside"
 SECOND = (
@@ -68,7 +66,7 @@ class Header(NamedTuple):
     kind: str  # "point-to-point" or "netbox"
     names: tuple[str, ...]  # of all columns, unique
     keys: tuple[str, ...]  # as `key` returns them for the cells
-    fields: Mapping[HeaderField, int]  # all of REQUIRED, and others that it has
+    fields: Mapping[Field, int]  # all of REQUIRED, and others that it has
     others: tuple[int, ...]  # the columns to be carried through
 
 
@@ -79,8 +77,8 @@ def key(text: str) -> str:
 
 def _sided(
     words: Words, prefixes: Sequence[Sequence[str]], suffixes: Sequence[Sequence[str]]
-) -> dict[str, HeaderField]:
-    table: dict[str, HeaderField] = {}
+) -> dict[str, Field]:
+    table: dict[str, Field] = {}
     for side in (0, 1):
         for name, spellings in words.items():
             for word in spellings:
@@ -89,17 +87,17 @@ def _sided(
     return table
 
 
-def _host_and_switch(*ports: str) -> dict[str, HeaderField]:
+def _host_and_switch(*ports: str) -> dict[str, Field]:
     """Return the table of a host and a switch; `ports` are the names of the switch's port."""
     hosts = dict.fromkeys(LOOSE["node"], (0, "node"))
-    nics: dict[str, HeaderField] = dict.fromkeys(LOOSE["interface"], (0, "interface"))
+    nics: dict[str, Field] = dict.fromkeys(LOOSE["interface"], (0, "interface"))
     nics |= {f"{word}port": (0, "interface") for word in ("host", "server", "nic", "node")}
     switches = dict.fromkeys(LEAVES.split(), (1, "node"))
     return hosts | nics | switches | dict.fromkeys(ports, (1, "interface"))
 
 
-def _netbox(node: str, interface: str, *more: str) -> dict[str, HeaderField]:
-    table: dict[str, HeaderField] = {}
+def _netbox(node: str, interface: str, *more: str) -> dict[str, Field]:
+    table: dict[str, Field] = {}
     for side, letter in enumerate("ab"):
         table[node.format(letter)] = (side, "node")
         table[interface.format(letter)] = (side, "interface")
@@ -107,7 +105,7 @@ def _netbox(node: str, interface: str, *more: str) -> dict[str, HeaderField]:
     return table
 
 
-FORMS: tuple[tuple[str, dict[str, HeaderField]], ...] = (
+FORMS: tuple[tuple[str, dict[str, Field]], ...] = (
     ("netbox", _netbox("side{}device", "side{}name")),
     ("netbox", _netbox("device{}", "termination{}", "rack{}")),
     ("netbox", _netbox("side{}", "termination{}", "rack{}")),
@@ -118,7 +116,7 @@ _SWITCH_PORTS = (
     *("switchport", "leafport", "torport", "ibport", "ibleafport", "ibswitchport"),
     *("switchinterface", "leafinterface"),
 )
-LOOSE_FORMS: tuple[tuple[str, dict[str, HeaderField]], ...] = (
+LOOSE_FORMS: tuple[tuple[str, dict[str, Field]], ...] = (
     # The word of a side alone is its node: `Source,Source Port`.
     (
         "point-to-point",
@@ -181,9 +179,9 @@ def _named(row: Sequence[str], columns: Columns, place: FilePlace) -> Header | N
         return None
     if twice := next((name for name in columns if len(at[name]) > 1), None):
         raise Malformed(f"{place}: two columns {columns[twice]!r}")
-    fields: list[HeaderField | None] = [None] * len(row)
+    fields: list[Field | None] = [None] * len(row)
     for name, [column] in at.items():
-        fields[column] = OF_ENDS.get(name, (None, name))
+        fields[column] = FIELDS[name]
     return _header("point-to-point", row, fields, place)
 
 
@@ -205,7 +203,7 @@ def missing(row: Sequence[str], columns: Columns) -> list[str]:
 
 def _doubled(
     keys: list[str], row: Sequence[str], place: FilePlace, words: Mapping[str, str]
-) -> list[HeaderField | None] | None:
+) -> list[Field | None] | None:
     """Return the fields of a header whose columns occur once for each end, None if it is none.
 
     Raises Malformed unless the left columns of all pairs are left of the right ones.
@@ -213,7 +211,7 @@ def _doubled(
     plain = [words.get(name) for name in keys]
     if min(plain.count("node"), plain.count("interface")) < 2:
         return None
-    at = {name: [i for i, p in enumerate(plain) if p == name] for name in FIELDS}
+    at = {name: [i for i, p in enumerate(plain) if p == name] for name in OF_ENDS}
     pairs = {name: columns for name, columns in at.items() if len(columns) > 1}
     for columns in pairs.values():
         if len(columns) > 2:
@@ -226,15 +224,13 @@ def _doubled(
     return [field_at.get(column) for column in range(len(keys))]
 
 
-def _header(
-    kind: str, row: Sequence[str], fields: list[HeaderField | None], place: FilePlace
-) -> Header:
+def _header(kind: str, row: Sequence[str], fields: list[Field | None], place: FilePlace) -> Header:
     """Return the header with these columns; raises Malformed for two of one field.
 
     The columns of the cable are looked for in those that are left.
     """
     names, keys = _unique(row), tuple(key(cell) for cell in row)
-    columns: dict[HeaderField, int] = {}
+    columns: dict[Field, int] = {}
     for column, field in enumerate(fields):
         if field and (other := columns.setdefault(field, column)) != column:
             pair = f"{names[other]!r} and {names[column]!r}"
@@ -243,7 +239,7 @@ def _header(
     for of_cable in OF_CABLE:
         titled = (i for i, name in enumerate(free) if name in TITLES[of_cable.field])
         if (column := next(titled, -1)) >= 0:
-            columns.setdefault((None, of_cable.name), column)
+            columns.setdefault((None, of_cable.field), column)
     used = {column for (_, name), column in columns.items() if name != "type"}
     others = tuple(i for i in range(len(row)) if i not in used)
     return Header(kind, names, keys, columns, others)

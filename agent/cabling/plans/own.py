@@ -17,14 +17,14 @@ import io
 import json
 import re
 import string
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import lru_cache
 from operator import itemgetter
 from sys import intern
 from typing import Any
 
 from agent.cabling.plans.cables import ERRORS, bounded, date_fault, fault, quoted, range_fault
-from agent.cabling.plans.columns import FAR, NAMES, NEAR, OF_CABLE, OF_ENDS, OTHERS, PlanColumn
+from agent.cabling.plans.columns import FAR, FIELDS, NAMES, NEAR, OF_CABLE, PlanColumn, of_side
 from agent.cabling.plans.headers import MAX_COLUMNS
 from agent.cabling.plans.model import NO_FIELDS, End, FilePlace, Plan, PlanCable
 from agent.cabling.plans.source import PlanContent, load
@@ -35,7 +35,6 @@ CsvRow = tuple[FilePlace, list[str]]
 
 COLUMNS = tuple(column.name for column in NAMES)
 REQUIRED = ("node", "interface", "device")
-KNOWN = {*COLUMNS, *(column.name for column in OTHERS)}
 MAX_SHOWN = 200  # characters of a header in a message
 MAX_CACHED = 8192  # cells
 SEPARATORS = ",;\t"
@@ -115,8 +114,9 @@ def cables_of(source: PlanContent) -> Iterator[PlanCable]:
     of_names = itemgetter(*[at[name] for name in names])
     of_cable = [(known, at[known.name]) for known in OF_CABLE if known.name in at]
     headings = zip(columns, titles, strict=True)
-    others = [(title, at[name]) for name, title in headings if name not in KNOWN]
-    of_near, of_far = (_of_side(side, at) for side in (NEAR, FAR))
+    others = [(title, at[name]) for name, title in headings if name not in FIELDS]
+    fields_at = {FIELDS[name]: index for name, index in at.items() if name in FIELDS}
+    of_near, of_far = of_side(NEAR, fields_at), of_side(FAR, fields_at)
     place = None
     for place, cells in rows:
         if len(cells) != len(columns):
@@ -150,12 +150,6 @@ def _of_cable(cells: Iterable[tuple[PlanColumn, str | None]], place: FilePlace) 
             if values[known.field] is None:
                 raise Malformed(f"{at}: {text[:64]!r} is no {known.values}")
     return values
-
-
-def _of_side(side: int, at: Mapping[str, int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
-    """Return what takes the fields of an end from a row, behind whose last cell is None."""
-    fields = {field: at[name] for name, (of, field) in OF_ENDS.items() if of == side and name in at}
-    return itemgetter(*[fields.get(field, -1) for field in End._fields])
 
 
 def csv_rows(source: PlanContent, separator: str) -> tuple[FilePlace, list[str], Iterator[CsvRow]]:

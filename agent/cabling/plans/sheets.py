@@ -32,7 +32,7 @@ from agent.cabling.plans.cables import (
     quoted,
     range_fault,
 )
-from agent.cabling.plans.columns import OF_CABLE, PLACE
+from agent.cabling.plans.columns import OF_CABLE, PLACE, of_side
 from agent.cabling.plans.headers import (
     MAX_HEADER_ROW,
     REQUIRED,
@@ -234,12 +234,9 @@ class _Reader:
         self._width = len(columns.names)
         at = columns.fields
         self._ports = tuple(at[field] for field in REQUIRED)
-        self._ends = [
-            {name: i for (of, name), i in at.items() if of == side and name != "type"}
-            for side in (0, 1)
-        ]
+        self._sides = [of_side(side, at) for side in (0, 1)]
         self._of_cable = [
-            (column, at[None, column.name]) for column in OF_CABLE if (None, column.name) in at
+            (column, at[None, column.field]) for column in OF_CABLE if (None, column.field) in at
         ]
         self._roles = [at[side, "type"] for side in (0, 1) if (side, "type") in at]
         keys = columns.keys
@@ -248,7 +245,7 @@ class _Reader:
         self._title = columns.names[self._ports[0]].lower()
         self._described = any(set(keys) >= columns for columns in _NETWORK_DEFINITIONS)
         # `BandWidth` of SONiC's links.csv is in Mb/s.
-        rate = at.get((None, "rate"))
+        rate = at.get((None, "rate_gbps"))
         self._bare_unit = "M" if rate is not None and keys[rate] == "bandwidth" else ""
 
     def read(self, row: int, cells: list[str]) -> None:
@@ -314,13 +311,12 @@ class _Reader:
                     fields[names[i]] = known[i]
         if len(self._roles) == 2 and {known[i].lower() for i in self._roles} == {"host"}:
             raise Malformed(f"{self._at(row, names[self._roles[1]])}: both ends are hosts")
-        a, b = (self._end(side, known) for side in self._ends)
+        texts = [*(cell or None for cell in known), None]
+        a, b = (self._end(take(texts)) for take in self._sides)
         return PlanCable(a, b, place, fields=fields or NO_FIELDS, **values)
 
-    def _end(self, columns: dict[str, int], cells: list[str]) -> End:
-        """Return the end that has its fields in these columns."""
-        known: dict[str, Any] = {name: cells[i] or None for name, i in columns.items()}
-        end = End(**known)
+    def _end(self, fields: tuple[Any, ...]) -> End:
+        end = End._make(fields)
         if not self._described:
             return end
         # by a NodeDescription and `Port 26`
