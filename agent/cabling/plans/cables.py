@@ -11,7 +11,7 @@ Invariants:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import lru_cache
 
 from agent.cabling.plans.model import IGNORE, LINK_STATE_ONLY, FilePlace, Plan, PlanCable
@@ -114,14 +114,6 @@ class Cables:
         if not plan.cables:
             raise Malformed(f"{plan.file}: {': '.join(['no cables', *plan.notes])}")
         return plan
-
-
-def bounded(cables: Iterable[PlanCable]) -> Iterator[PlanCable]:
-    """Yield the cables; raises Malformed for more than MAX_CABLES."""
-    for count, cable in enumerate(cables):
-        if count >= MAX_CABLES:
-            raise too_many(cable)
-        yield cable
 
 
 def too_many(cable: PlanCable) -> Malformed:

@@ -19,11 +19,20 @@ import re
 import string
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import lru_cache
+from itertools import islice
 from operator import itemgetter
 from sys import intern
 from typing import Any
 
-from agent.cabling.plans.cables import ERRORS, bounded, date_fault, fault, quoted, range_fault
+from agent.cabling.plans.cables import (
+    ERRORS,
+    MAX_CABLES,
+    date_fault,
+    fault,
+    quoted,
+    range_fault,
+    too_many,
+)
 from agent.cabling.plans.columns import FAR, FIELDS, NAMES, NEAR, OF_CABLE, PlanColumn, of_side
 from agent.cabling.plans.headers import MAX_COLUMNS
 from agent.cabling.plans.model import NO_FIELDS, End, FilePlace, Plan, PlanCable
@@ -100,7 +109,9 @@ def column(cell: str) -> str:
 
 def read_csv(source: PlanContent) -> list[Plan]:
     """Read our own CSV."""
-    cables = tuple(bounded(cables_of(source)))
+    cables = tuple(islice(cables_of(source), MAX_CABLES + 1))
+    if len(cables) > MAX_CABLES:
+        raise too_many(cables[-1])
     return [Plan(source.file, "own", None, cables, notes=source.notes)]
 
 
@@ -119,8 +130,8 @@ def cables_of(source: PlanContent) -> Iterator[PlanCable]:
     of_near, of_far = of_side(NEAR, fields_at), of_side(FAR, fields_at)
     place = None
     for place, cells in rows:
-        if len(cells) != len(columns):
-            _require_whole(place, cells, len(columns))
+        if len(cells) < len(columns) or any(map(str.strip, cells[len(columns) :])):
+            raise Malformed(f"{place}: {len(cells)} cells, and the header has {len(columns)}")
         stripped = [*map(str.strip, cells)]
         faults = [*map(_name_fault, names, of_names(stripped))]
         if any(faults):
@@ -205,12 +216,6 @@ def _require_columns(place: FilePlace, columns: list[str], required: Collection[
     twice = next((name for name in columns if name and columns.count(name) > 1), None)
     if twice:
         raise Malformed(f"{place}: two columns {visible(twice, MAX_SHOWN)}")
-
-
-def _require_whole(place: FilePlace, cells: list[str], count: int) -> None:
-    """Raise Malformed for a row that is cut, or has a separator in a cell."""
-    if len(cells) < count or any(map(str.strip, cells[count:])):
-        raise Malformed(f"{place}: {len(cells)} cells, and the header has {count}")
 
 
 @lru_cache(MAX_CACHED)
