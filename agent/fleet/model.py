@@ -23,6 +23,11 @@ INFINIBAND, ROCE = "infiniband", "roce"
 NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
 
+def place_text(device: str | None, port: str | None) -> str:
+    """Return a port of a switch as `leaf07/12`."""
+    return f"{device or '?'}/{port}" if port else device or "?"
+
+
 class Nic(NamedTuple):
     """The model of a NIC and its firmware."""
 

@@ -8,7 +8,7 @@ without times and versions, in natural order, so that `diff` shows what changed 
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
 
 from agent.encode import Naming
 from agent.fleet.exports import levels, slurm, wiring
@@ -16,14 +16,8 @@ from agent.fleet.exports.text import Exported
 from agent.fleet.exports.topology import Levels
 from agent.fleet.model import Fleet
 
-
-class Format(Protocol):
-    """A format of `fleet export`."""
-
-    def __call__(self, fleet: Fleet, naming: Naming, given: Levels = (), /) -> Exported:
-        """Return the text; `given` are the labels of the levels that the operator chose."""
-
-
+# The labels are those of the levels that the operator chose.
+Format = Callable[[Fleet, Naming, Levels], Exported]
 FORMATS: dict[str, Format] = {
     "csv": wiring.csv_rows,
     "dot": wiring.graph,

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 
 from agent.cabling.findings.finding import ERROR, PortRef
 from agent.cabling.seen import SeenEnd
-from agent.fleet.model import FleetNode, FleetPort, Group
+from agent.fleet.model import FleetNode, FleetPort, Group, place_text
 from agent.fleet.page.lookup import Leaf, LeafTable, Mark, Marks
 from agent.text import natural, visible
 
@@ -85,7 +85,9 @@ class MatrixRow(NamedTuple):
     def last(self, rail: int) -> str | None:
         """Return where a cable was that is not seen now; of several nodes, on which leaf."""
         end = self.cells[0][rail].last
-        return end.device if end and len(self.nodes) > 1 else end_text(end)
+        if end is None:
+            return None
+        return end.device if len(self.nodes) > 1 else place_text(end.device, end.port)
 
     def ports_of(self, number: int) -> str:
         """Return the ports at the far ends of a node of the row; equal ports once."""
@@ -158,16 +160,6 @@ def _rails(keyed: Iterable[dict[RailKey, FleetPort]]) -> tuple[Rail, ...]:
 def _most_common(values: Iterable[T]) -> T | None:
     commonest = Counter(values).most_common(1)
     return commonest[0][0] if commonest else None
-
-
-def end_text(end: SeenEnd | None) -> str | None:
-    """Return the far end of a cable as `leaf07/12`."""
-    return place_text(end.device, end.port) if end else None
-
-
-def place_text(device: str | None, port: str | None) -> str:
-    """Return a port of a switch as `leaf07/12`."""
-    return f"{device or '?'}/{port}" if port else device or "?"
 
 
 def _port(cell: Cell) -> str:
@@ -278,9 +270,9 @@ def _picture(
             if not cell.port or not cell.mark:
                 continue
             name, badge = f"{row.name} {cell.port.interface}", next(badges)
-            if cell.leaf:
+            if cell.leaf and (far := cell.port.far_end):
                 end = leaf_x[cell.leaf] + BOX / 2 - OFFSET
-                text = f"{name} is on {end_text(cell.port.far_end)}"
+                text = f"{name} is on {place_text(far.device, far.port)}"
                 kind, sign = cell.mark.severity, cell.mark.sign
                 wrong.append(Wrong(kind, x, end, sign, text, _at(x, end, badge)))
             if (leaf := wanted_of(cell)) and cell.mark.wanted:

@@ -17,8 +17,7 @@ from agent.cabling.findings.finding import UNKNOWN, Ends, Finding, place_of
 from agent.cabling.plans.columns import FACTS as OF_PLAN
 from agent.cabling.plans.columns import NEAR
 from agent.encode import gbps
-from agent.fleet.model import Fleet, FleetNode, Judged
-from agent.fleet.page.groups import place_text
+from agent.fleet.model import Fleet, FleetNode, Judged, place_text
 from agent.fleet.page.lookup import APART, SEVERITIES, common_domain, nodes_of
 from agent.fleet.report import is_compared, outcome, uncompared
 from agent.output.report import UNVERIFIED, accepted_count

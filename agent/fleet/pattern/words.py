@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from agent.cabling.findings.finding import NO_END, Ends, Finding, Move, PortRef, finding
-from agent.fleet.model import Group
+from agent.cabling.findings.finding import NO_END, Finding, Move, PortRef, finding
+from agent.fleet.model import Group, place_text
 from agent.fleet.pattern.causes import MISSING, SHIFTED, SWAPPED, Odd, Ruled
 from agent.fleet.pattern.evidence import RIVALS, confidence
 from agent.fleet.pattern.grouping import NodeRow, current
@@ -54,24 +54,20 @@ def of_cause(code: str, odds: Sequence[Odd], names: Mapping[str, str]) -> Findin
 
 
 def _sentence(code: str, moves: Sequence[Move]) -> str:
-    first, near = moves[0], [f"{move.port.node} {move.port.interface}" for move in moves]
+    near = [move.port.text for move in moves]
+    seen = [place_text(*move.actual) for move in moves]
+    wanted = [place_text(*move.wanted) for move in moves]
     if code == SWAPPED and len(moves) == 2:
-        other = moves[1]
-        second = other.port.interface if first.port.node == other.port.node else near[1]
-        ends = f"{_end(first.actual)} and {_end(other.actual)}"
-        return f"Exchange the far ends of {near[0]} and {second}: {ends}."
+        first, other = (move.port for move in moves)
+        second = other.interface if first.node == other.node else near[1]
+        return f"Exchange the far ends of {near[0]} and {second}: {seen[0]} and {seen[1]}."
     if code in (SWAPPED, SHIFTED):
-        steps = [f"{name} to {_end(move.wanted)}" for name, move in zip(near, moves, strict=True)]
+        steps = [f"{name} to {end}" for name, end in zip(near, wanted, strict=True)]
         what = "in a ring" if code == SWAPPED else "back, they are shifted"
         return f"Move the far ends of {len(moves)} cables {what}: {listed(steps)}."
     if code == MISSING:
-        return f"Check the cable of {near[0]}: no neighbor; it belongs to {_end(first.wanted)}."
-    return f"Move the far end of {near[0]} from {_end(first.actual)} to {_end(first.wanted)}."
-
-
-def _end(end: Ends) -> str:
-    device, port = end
-    return f"{device}/{port}" if port else f"{device}"
+        return f"Check the cable of {near[0]}: no neighbor; it belongs to {wanted[0]}."
+    return f"Move the far end of {near[0]} from {seen[0]} to {wanted[0]}."
 
 
 def _majority(odd: Odd, names: Mapping[str, str]) -> str:

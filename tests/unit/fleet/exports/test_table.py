@@ -44,7 +44,7 @@ def test_golden(repository: Path, update_golden: bool, name: str, which: str) ->
     levels and NVLink domains.
     """
     path = repository / f"tests/unit/fleet/exports/golden/{which}/{name}.txt"
-    text = FORMATS[name](FLEETS[which](), NAMING).text
+    text = FORMATS[name](FLEETS[which](), NAMING, ()).text
     if update_golden:
         path.write_text(text)
     assert text == path.read_text()
@@ -60,15 +60,15 @@ def test_every_format_is_offered_and_documented(repository: Path) -> None:
 @pytest.mark.parametrize("name", FORMATS)
 def test_nothing_to_export(name: str) -> None:
     """The text is empty if no Node can be exported, and a note has the reason."""
-    exported = FORMATS[name](fleet([node("gpu-001", None)]), NAMING)
+    exported = FORMATS[name](fleet([node("gpu-001", None)]), NAMING, ())
     assert exported.text == ""
     assert "gpu-001" in " ".join(exported.notes)
-    assert FORMATS[name](fleet([]), NAMING).text == ""
+    assert FORMATS[name](fleet([]), NAMING, ()).text == ""
 
 
 @pytest.mark.parametrize("name", SCHEDULERS)
 def test_a_node_without_a_group_is_said(name: str) -> None:
-    exported = FORMATS[name](flat(), NAMING)
+    exported = FORMATS[name](flat(), NAMING, ())
     comments = [line for line in exported.text.splitlines() if line.startswith("# ")]
     (note,) = (note for note in exported.notes if "gpu-009" in note)
     assert f"# {note}" in comments
@@ -85,7 +85,7 @@ def test_the_prefix_is_the_operators(name: str) -> None:
         )
         for one in tall().nodes
     ]
-    text = FORMATS[name](fleet(nodes), naming).text
+    text = FORMATS[name](fleet(nodes), naming, ()).text
     assert "net.example.org/leafgroup.current" in text
     assert "coreweave" not in text
 
@@ -94,11 +94,11 @@ def test_the_prefix_is_the_operators(name: str) -> None:
 @pytest.mark.parametrize("name", FORMATS)
 def test_hostile_names(name: str, text: str) -> None:
     """A hostile name adds no line to a format, and nothing that does not print."""
-    exported = FORMATS[name](hostile(text), NAMING)
+    exported = FORMATS[name](hostile(text), NAMING, ())
     assert all(note.isprintable() for note in exported.notes)
     assert all(line.isprintable() for line in exported.text.split("\n"))
     exported.text.encode()
-    plain = FORMATS[name](hostile("~"), NAMING).text
+    plain = FORMATS[name](hostile("~"), NAMING, ()).text
     assert len(exported.text.split("\n")) == len(plain.split("\n"))
     if name in MANIFESTS:  # the objects are those of the good Nodes
         assert keys(documents(exported.text)) == keys(documents(plain))
@@ -108,7 +108,7 @@ def test_hostile_names(name: str, text: str) -> None:
 @given(st.text(max_size=30))
 def test_any_text(text: str) -> None:
     for name in MANIFESTS:
-        assert documents(FORMATS[name](hostile(text), NAMING).text)
+        assert documents(FORMATS[name](hostile(text), NAMING, ()).text)
 
 
 @given(st.lists(st.tuples(st.text(max_size=70), st.text(max_size=70)), max_size=6))
