@@ -34,6 +34,7 @@ from tests.support import stand_in, stand_in_nvml, switch
 from tests.support.kernel_tree import BUS, HOME, NET, Entries, hca, netdev
 from tests.support.kube import programs
 from tests.support.kube.cluster import Cluster
+from tests.support.real_parts import lacks
 from tests.support.switch import Leaf, Namespace, cable
 from tests.support.sysfs_on_disk import lay, rewrite
 
@@ -86,7 +87,7 @@ def gpu() -> Entries:
 
 def missing() -> str | None:
     """Return the reason why there can be no such node here; None if there can."""
-    return switch.missing() or stand_in_nvml.missing() or programs.missing()
+    return switch.missing() or lacks("cc") or programs.missing()
 
 
 def set_link(netdev: str, *, up: bool) -> None:

@@ -23,6 +23,7 @@ from typing import Any
 from agent.helper.process import HelperProcesses
 from benchmarks.nvml_poll import interpreter, measure
 from tests.support import stand_in
+from tests.support.real_parts import lacks
 
 PORTS = 8
 MANY = 64  # as many as the stand-in has
@@ -47,7 +48,7 @@ def child(library: str, ports: int) -> Callable[[], dict[str, Any]]:
 @contextmanager
 def built() -> Iterator[str]:
     """Build the stand-in, without faults and without its log."""
-    if reason := stand_in.missing():
+    if reason := lacks("cc"):
         raise SystemExit(reason)
     for variable in ("STAND_IN", "STAND_IN_LOG"):
         os.environ.pop(variable, None)

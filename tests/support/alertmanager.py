@@ -22,12 +22,6 @@ from tests.support.prometheus import LIMIT, MONITORING
 PROGRAM = "prometheus-alertmanager"
 
 
-def missing() -> str | None:
-    """Return what this host lacks; None if it lacks nothing."""
-    absent = [name for name in (PROGRAM, "amtool") if not shutil.which(name)]
-    return f"not installed: {', '.join(absent)} (Debian package {PROGRAM})" if absent else None
-
-
 def configuration() -> str:
     """Return the README's part of a configuration with the rest that one needs."""
     section = (MONITORING / "README.md").read_text().partition("\n## Alerts\n")[2]

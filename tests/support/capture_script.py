@@ -5,7 +5,6 @@ from __future__ import annotations
 import glob
 import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -24,11 +23,6 @@ SHELLS = {"dash": ["dash"], "busybox": ["busybox", "sh"]}
 HOMES = {"DEV": "sys/class/infiniband/", "IF": "sys/class/net/", "BDF": "sys/bus/pci/devices/"}
 _NAME = re.compile(r"\b(DEV|IF|BDF|NAME|N)\b|(?<=_)NAME")
 _BRACES = re.compile(r"(.*?)\{(.*?)\}(.*)")
-
-
-def missing(shell: str) -> str | None:
-    """Return the reason why a shell is not here; None if it is."""
-    return None if shutil.which(SHELLS[shell][0]) else f"apt-get install {shell}"
 
 
 def run(

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 import ssl
 import subprocess
 from pathlib import Path
 
 EC = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-
-
-def missing() -> str | None:
-    """Return the reason why none can be made here, or None."""
-    return None if shutil.which("openssl") else "openssl is missing: apt-get install openssl"
 
 
 def openssl(folder: Path, *words: str) -> None:

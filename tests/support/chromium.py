@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from tests.support.real_parts import CACHE_OF_PARTS
+from tests.support.real_parts import CACHE_OF_PARTS, lacks
 
 Json = dict[str, Any]
 
@@ -31,9 +30,8 @@ FLAGS = (
 
 def missing() -> str | None:
     """Return what these tests lack."""
-    if not shutil.which("chromium"):
-        return "Chromium not installed (apt-packages.txt)"
-    return None if AXE.exists() else "axe-core not fetched (tests/support/browser/fetch_axe.sh)"
+    fetched = None if AXE.exists() else "axe-core not fetched (tests/support/browser/fetch_axe.sh)"
+    return lacks("chromium") or fetched
 
 
 class Page:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from tests.support import stand_in
+from tests.support.real_parts import lacks
 
 REPOSITORY = Path(__file__).parents[2]
 PROGRAMS = ("ibsim", "ibsim-run", "smpquery")
@@ -45,8 +46,7 @@ _COMPLAINT = re.compile(r"^# .*|.* skipped$", re.MULTILINE)
 
 def missing(*more: str) -> str | None:
     """Return the reason why ibsim, or one of `more`, cannot run here, or None."""
-    absent = [program for program in (*PROGRAMS, *more) if not shutil.which(program)]
-    return f"{', '.join(absent)} not installed (tests/apt-packages.txt)" if absent else None
+    return lacks(*PROGRAMS, *more)
 
 
 class Fabric:

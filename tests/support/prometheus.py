@@ -26,12 +26,6 @@ LIMIT = 120.0  # seconds that anything may take
 SHORT = {"offset 1d": "offset 8s", "per_second[1h]": "per_second[3s]", "7200": "3"}
 
 
-def missing() -> str | None:
-    """Return what this host lacks; None if it lacks nothing."""
-    absent = [name for name in ("prometheus", "promtool") if not shutil.which(name)]
-    return f"not installed: {', '.join(absent)} (Debian package prometheus)" if absent else None
-
-
 def alerts(file: Path = RULES) -> list[dict[str, Any]]:
     groups = yaml.safe_load(file.read_text())["groups"]
     return [rule for group in groups for rule in group["rules"] if "alert" in rule]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,12 @@ import pytest
 # Builds and downloads; a user without an entry in passwd has no home, and none of them.
 _CACHE = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111
 CACHE_OF_PARTS = Path(_CACHE) / "bwagent"
+
+
+def lacks(*programs: str) -> str | None:
+    """Return which of these programs this host lacks; None if it has them all."""
+    absent = [program for program in programs if not shutil.which(program)]
+    return f"not installed: {', '.join(absent)} (tests/apt-packages.txt)" if absent else None
 
 
 def go_version(folder: Path, module: str) -> str:

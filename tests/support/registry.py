@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,12 +13,6 @@ from tests.support.kube import programs
 USER, PASSWORD = "colleague", "not-a-secret"
 # bcrypt of PASSWORD, the only hash that the registry takes
 _HTPASSWD = f"{USER}:$2b$04$w12Cblduh3f9mTTz4ZjdLetX9rndTlNkOFTRJAb/pmaFt/1lG4IAK\n"
-
-
-def missing() -> str | None:
-    """Return the reason why there can be no registry here; None if there can."""
-    found = shutil.which("docker-registry")
-    return None if found else "docker-registry is not installed (tests/apt-packages.txt)"
 
 
 @contextmanager

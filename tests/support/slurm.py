@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -78,14 +77,6 @@ class Controller:
     def log(self) -> str:
         """What the controller said."""
         return (self.folder / "slurmctld.log").read_text()
-
-
-def missing() -> str | None:
-    """Return the program that this host lacks."""
-    for program in ("slurmctld", "scontrol"):
-        if shutil.which(program) is None:
-            return f"there is no {program}: apt-get install slurmctld slurm-client"
-    return None
 
 
 @contextmanager

@@ -6,9 +6,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from tests.support.stand_in import missing
-
-__all__ = ["CLUSTER", "HEALTHY", "ZERO", "build", "given", "gpu", "missing", "tray"]
+__all__ = ["CLUSTER", "HEALTHY", "ZERO", "build", "given", "gpu", "tray"]
 
 SOURCE = Path(__file__).with_suffix(".c")
 CLUSTER = "9c6f5af353bf49b5a436b66766c413c3"

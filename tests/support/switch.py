@@ -11,7 +11,6 @@ import ctypes
 import itertools
 import json
 import os
-import shutil
 import socket
 import subprocess
 import time
@@ -21,6 +20,8 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ParamSpec, Self, TypeVar
+
+from tests.support.real_parts import lacks
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -34,9 +35,8 @@ def missing() -> str | None:
     """Return what this host lacks for namespaces with lldpd; None if it lacks nothing."""
     if os.geteuid() != 0:
         return "network namespaces need root"
-    absent = [program for program in ("ip", "lldpd", "lldpcli") if not shutil.which(program)]
-    if absent:
-        return f"not installed: {', '.join(absent)} (apt-get install iproute2 lldpd)"
+    if absent := lacks("ip", "lldpd", "lldpcli"):
+        return absent
     probe = subprocess.run(["unshare", "--net", "true"], check=False, capture_output=True)
     return None if probe.returncode == 0 else "no network namespaces here"
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from agent.lldp.frame import decode
-from tests.support.real_parts import require
+from tests.support.real_parts import lacks, require
 
 TSHARK = {
     "source_mac": ("eth.src",),
@@ -43,7 +42,7 @@ def tshark(folder: Path, frames: list[bytes]) -> list[dict[str, list[str]]]:
     """Decode frames with tshark: values by field name, for each frame; one run for all, since it
     starts slowly.
     """
-    require(None if shutil.which("tshark") else "tshark is not installed: apt-get install tshark")
+    require(lacks("tshark"))
     capture = folder / "frames.pcap"
     capture.write_bytes(pcap(frames))
     fields = [part for names in TSHARK.values() for name in names for part in ("-e", name)]

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.support.real_parts import CACHE_OF_PARTS
+from tests.support.real_parts import CACHE_OF_PARTS, lacks
 
 ROOT = Path(__file__).parents[3]
 CACHE = CACHE_OF_PARTS / "container"
@@ -45,10 +45,8 @@ ENGINE = (
 
 def missing() -> str | None:
     """Return the reason why no image can be built and run here; None if it can."""
-    absent = [program for program in PROGRAMS if not shutil.which(program)]
-    if absent:
-        return f"{', '.join(absent)} not installed (tests/apt-packages.txt)"
-    return None if os.geteuid() == 0 else "building a Debian and running containers need root"
+    root = None if os.geteuid() == 0 else "building a Debian and running containers need root"
+    return lacks(*PROGRAMS) or root
 
 
 class Image:

@@ -32,15 +32,10 @@ from tests.support.container import image
 from tests.support.kube import programs
 from tests.support.kube.cluster import Cluster
 from tests.support.kube.controllers import eventually
+from tests.support.real_parts import lacks
 
 SCRIPT = Path(__file__).with_name("machine.sh")
-TOOLS = {
-    "containerd": "containerd",
-    "ctr": "containerd",
-    "runc": "runc",
-    "busybox": "busybox-static",
-    "ip": "iproute2",
-}
+TOOLS = ("containerd", "ctr", "runc", "busybox", "ip")
 UNSHARE = ("unshare", "--mount", "--pid", "--fork", "--mount-proc")
 PAUSE = "localhost/pause:test"  # holds the namespaces of a Pod
 CONTAINERFILE = 'FROM scratch\nCOPY sleep /\nENTRYPOINT ["/sleep", "1000000"]\n'
@@ -65,10 +60,7 @@ NETWORK = {"cniVersion": "0.4.0", "name": "none", "plugins": [{"type": "loopback
 
 def missing() -> str | None:
     """Return the reason why no kubelet can run the image here; None if it can."""
-    absent = [package for tool, package in TOOLS.items() if not shutil.which(tool)]
-    if absent:
-        return f"{', '.join(absent)} not installed (tests/apt-packages.txt)"
-    return programs.missing("kubelet") or image.missing() or _forbidden()
+    return lacks(*TOOLS) or programs.missing("kubelet") or image.missing() or _forbidden()
 
 
 def _forbidden() -> str | None:

@@ -5,7 +5,6 @@ its test.
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import subprocess
 import time
@@ -15,14 +14,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from tests.support.real_parts import CACHE_OF_PARTS, go_version
+from tests.support.real_parts import CACHE_OF_PARTS, go_version, lacks
 
 HERE = Path(__file__).parent
 VERSION = go_version(HERE, "k8s.io/kubernetes")
 CACHE = CACHE_OF_PARTS / "kube" / VERSION
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kubectl")
 START_LIMIT = 120.0  # seconds
-TOOLS = {"openssl": "openssl", "setpriv": "util-linux"}
 
 
 class ClusterError(Exception):
@@ -40,10 +38,7 @@ def missing(*programs: str) -> str | None:
         if _find(name) is None:
             build = f"run {HERE / 'build.sh'} {name} (with Go)"
             return f"there is no {name} in $KUBEBUILDER_ASSETS, and none in {CACHE}: {build}"
-    for tool, package in TOOLS.items():
-        if shutil.which(tool) is None:
-            return f"the cluster needs {tool}: apt-get install {package}"
-    return None
+    return lacks("openssl", "setpriv")
 
 
 def program(name: str) -> str:

@@ -19,7 +19,7 @@ from release.sbom import document
 from release.version import tag
 from tests.support import stand_in_nvml
 from tests.support.container.image import ROOT, Image, missing
-from tests.support.real_parts import require
+from tests.support.real_parts import lacks, require
 
 BIGGEST = (
     130_000_000  # bytes unpacked; a third of it is the generated half of the Kubernetes client
@@ -184,7 +184,7 @@ def test_nvml_from_the_host(image: Image, tmp_path: Path, root: str) -> None:
     """The host's libnvidia-ml is found below /host, as the manifests mount it, and that of GPU
     Operator's driver container; it loads against the image's libc.
     """
-    require(stand_in_nvml.missing())
+    require(lacks("cc"))
     stand_in_nvml.build(tmp_path)
     place = f"{root}/usr/lib/{os.uname().machine}-linux-gnu"
     code = (

@@ -27,7 +27,7 @@ from tests.support import registry
 from tests.support.container import image
 from tests.support.container.released import EPOCH, Archive, Released
 from tests.support.oras import client
-from tests.support.real_parts import require
+from tests.support.real_parts import lacks, require
 
 pytestmark = pytest.mark.slow
 MACHINES = {"amd64": "Advanced Micro Devices X86-64", "arm64": "AArch64"}
@@ -36,7 +36,7 @@ MACHINES = {"amd64": "Advanced Micro Devices X86-64", "arm64": "AArch64"}
 @pytest.fixture(scope="module")
 def released(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Released]:
     """A registry with both bases, and a folder for releases, which pytest would keep."""
-    require(image.missing() or registry.missing() or client.missing())
+    require(image.missing() or lacks("docker-registry") or client.missing())
     folder = tmp_path_factory.mktemp("released")
     with registry.registry(folder / "registry") as address:
         made = Released(folder, address)

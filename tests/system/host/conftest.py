@@ -8,13 +8,13 @@ import pytest
 
 from tests.support import stand_in
 from tests.support.processes import Started
-from tests.support.real_parts import require
+from tests.support.real_parts import lacks, require
 
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Build the stand-in libibumad."""
-    require(stand_in.missing())
+    require(lacks("cc"))
     return stand_in.build(tmp_path_factory.mktemp("stand-in"))
 
 

@@ -17,7 +17,7 @@ import pytest
 from tests.support import alertmanager, prometheus
 from tests.support.alertmanager import Alertmanager
 from tests.support.prometheus import MONITORING, TRIAGE, alerts
-from tests.support.real_parts import require
+from tests.support.real_parts import lacks, require
 from tests.support.switch import wait_for
 
 THOUSAND = 1000
@@ -64,7 +64,7 @@ def page(template: str, nodes: int) -> bytes:
 @pytest.fixture
 def manager(tmp_path: Path) -> Iterator[Alertmanager]:
     """Run an Alertmanager, whose configuration amtool has checked."""
-    require(alertmanager.missing())
+    require(lacks("prometheus-alertmanager", "amtool"))
     with alertmanager.alerting(tmp_path / "alertmanager") as running:
         yield running
 
@@ -81,7 +81,7 @@ def served() -> Iterator[str]:
 @pytest.mark.parametrize("nodes", [50, pytest.param(THOUSAND, marks=pytest.mark.sweep)])
 def test_a_leaf_fails(manager: Alertmanager, served: str, tmp_path: Path, nodes: int) -> None:
     """All nodes lose their port at one leaf: four alerts for each, and one notification."""
-    require(prometheus.missing())
+    require(lacks("prometheus", "promtool"))
     Page.text = page(UP, nodes)
     folder = tmp_path / "prometheus"
     with prometheus.scraping(folder, {"": served}, manager.address) as server:

@@ -21,15 +21,15 @@ from agent.snapshot.replay import replay
 from agent.sources.observe import observe
 from agent.transceiver.eeprom import LOWER, pages_of
 from tests.support import capture_script, snapshots
-from tests.support.capture_script import SHELLS, capture, missing, pcie, said
+from tests.support.capture_script import SHELLS, capture, pcie, said
 from tests.support.machines import FOLDERS
-from tests.support.real_parts import require
+from tests.support.real_parts import lacks, require
 from tests.support.transceivers import DAC, DR8, SR4
 
 
 @pytest.fixture(params=SHELLS)
 def shell(request: pytest.FixtureRequest) -> str:
-    require(missing(request.param))
+    require(lacks(SHELLS[request.param][0]))
     return str(request.param)
 
 
@@ -58,7 +58,7 @@ RUNS = [
 @pytest.mark.parametrize(("shell", "machine"), RUNS)
 def test_its_captures_replay_as_those_of_bwagent(machine: Path, tmp_path: Path, shell: str) -> None:
     """The report on a machine is the same, and the list has what was copied."""
-    require(missing(shell))
+    require(lacks(SHELLS[shell][0]))
     tree = kernel_like(machine, tmp_path / "tree")
     done = capture_script.run(shell, tmp_path / "copy", tree)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-import shutil
 import subprocess
 from html import unescape
 from pathlib import Path
@@ -16,7 +15,7 @@ from agent.fleet.exports.text import hostlist
 from agent.fleet.exports.wiring import graph
 from agent.fleet.model import Fleet
 from tests.support import slurm
-from tests.support.real_parts import require
+from tests.support.real_parts import lacks, require
 from tests.support.slurm import Switch
 from tests.support.wired_fleets import (
     NAMING,
@@ -37,9 +36,7 @@ SEED = 2026
 
 @pytest.fixture(autouse=True)
 def _programs() -> None:
-    require(slurm.missing())
-    if shutil.which("gvpr") is None:
-        require("there is no gvpr: apt-get install graphviz")
+    require(lacks("slurmctld", "scontrol", "gvpr"))
 
 
 def understood(folder: Path, topology: str, found: Fleet) -> dict[str, Switch]:

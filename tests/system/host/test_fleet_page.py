@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ from agent.fleet.model import Judged
 from agent.fleet.page.render import page
 from tests.support import judged
 from tests.support.chromium import Page, chromium, missing
-from tests.support.real_parts import require
+from tests.support.real_parts import lacks, require
 
 
 def _long() -> Judged:
@@ -265,7 +264,7 @@ def test_headings_are_on_every_printed_page(
 
 def text_of(browser: Page, folder: Path) -> str:
     """Return the text of the printed page, a form feed after each sheet."""
-    require(None if shutil.which("pdftotext") else "poppler-utils not installed (apt-packages.txt)")
+    require(lacks("pdftotext"))
     (folder / "page.pdf").write_bytes(browser.pdf())
     return _output("pdftotext", "-layout", folder / "page.pdf", "-")
 

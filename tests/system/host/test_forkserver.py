@@ -25,7 +25,7 @@ from agent.nvml.poller import by_fork_server
 from benchmarks import cost
 from tests.support import dead_filesystem, stand_in_nvml
 from tests.support.processes import Started, runs, with_environment
-from tests.support.real_parts import require
+from tests.support.real_parts import lacks, require
 from tests.support.stand_in_nvml import tray
 from tests.support.switch import wait_for
 
@@ -36,7 +36,7 @@ Left = Callable[[], list[Any]]  # processes
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Build the stand-in libnvidia-ml."""
-    require(stand_in_nvml.missing())
+    require(lacks("cc"))
     return stand_in_nvml.build(tmp_path_factory.mktemp("nvml"))
 
 

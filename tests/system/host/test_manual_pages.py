@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
 
 import pytest
 
 from tests.support.manual import pages
-from tests.support.real_parts import require
+from tests.support.real_parts import lacks, require
 from tests.support.snapshots import REPOSITORY, bwagent
 
 FOLDER = REPOSITORY / "docs/man"
@@ -47,7 +46,7 @@ def help_of(name: str) -> str:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_page_has_what_help_prints(name: str) -> None:
     """Each flag with its text, the description, and the examples."""
-    require(None if shutil.which("groff") else "groff is missing")
+    require(lacks("groff"))
     printed = help_of(name)
     about, _, rest = printed.partition("\n\n")[2].partition("\nOptions:\n")
     options, _, after = rest.partition("\n\n")
@@ -62,7 +61,7 @@ def test_a_page_has_what_help_prints(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_mandoc_has_no_warning(name: str) -> None:
     """But that a page has no date: it is as old as the program."""
-    require(None if shutil.which("mandoc") else "mandoc is missing")
+    require(lacks("mandoc"))
     command = ["mandoc", "-Tlint", "-Wwarning", str(FOLDER / name)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert [line for line in done.stdout.splitlines() if "missing date" not in line] == []
@@ -70,7 +69,7 @@ def test_mandoc_has_no_warning(name: str) -> None:
 
 def test_man_shows_a_page() -> None:
     """`man -l` prints it, with the flags as they are typed."""
-    require(None if shutil.which("man") else "man is missing")
+    require(lacks("man"))
     command = ["man", "-l", str(FOLDER / "bwagent-run.1")]
     environment = {"PATH": "/usr/bin:/bin", "MANPAGER": "cat", "LC_ALL": "C.UTF-8"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)

@@ -13,8 +13,8 @@ import yaml
 
 from agent.telemetry.metrics import COUNTED, OBSERVED
 from tests.support.exposition import complete, text
-from tests.support.prometheus import MONITORING, RULES, TRIAGE, alerts, missing
-from tests.support.real_parts import require
+from tests.support.prometheus import MONITORING, RULES, TRIAGE, alerts
+from tests.support.real_parts import lacks, require
 
 TESTS = tuple(sorted(MONITORING.glob("*.test.yaml")))
 OBJECT = MONITORING / "prometheus-rule.yaml"
@@ -35,7 +35,7 @@ NAMES = [rule["alert"] for rule in alerts()]
 
 def promtool(*words: str | Path, stdin: str = "") -> str:
     """Return the output of promtool; a complaint of it fails the test."""
-    require(missing())
+    require(lacks("prometheus", "promtool"))
     command = ["promtool", *words]
     done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

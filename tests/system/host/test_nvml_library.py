@@ -30,7 +30,7 @@ from agent.nvml import library as nvml
 from tests.support import stand_in_nvml
 from tests.support.bare_node import a_node_without_rdma
 from tests.support.kube.command import bwagent
-from tests.support.real_parts import require
+from tests.support.real_parts import lacks, require
 from tests.support.stand_in_nvml import CLUSTER, ZERO, given, gpu, tray
 
 Ask = Callable[..., dict[str, Any]]
@@ -44,7 +44,7 @@ CLUSTER_TEXT = "9c6f5af3-53bf-49b5-a436-b66766c413c3"
 @pytest.fixture(scope="module")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
     """Build the stand-in, without some functions, each kind once."""
-    require(stand_in_nvml.missing())
+    require(lacks("cc"))
     folder, built = tmp_path_factory.mktemp("nvml"), dict[tuple[str, ...], str]()
 
     def library(*without: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 from agent.cabling.plans.reader import read_plan
 from tests.support import fabric, plans
 from tests.support.fabrics import MANAGED, MANAGED_HOST
-from tests.support.real_parts import require
+from tests.support.real_parts import lacks, require
 
 TIMEOUT = 300.0  # seconds; LibreOffice's first start makes a profile
 CABLES = [plans.cable(f"gpu-017 mlx5_{i}", f"leaf-{i} {i + 1}", rate_gbps=400.0) for i in range(8)]
@@ -34,7 +33,7 @@ def office(path: Path, to: str) -> Path:
 @pytest.fixture
 def written(tmp_path: Path) -> Path:
     """A cabling sheet in CSV."""
-    require(None if shutil.which("soffice") else "LibreOffice not installed (apt-packages.txt)")
+    require(lacks("soffice"))
     path = tmp_path / "plan.csv"
     path.write_text(plans.csv_text(plans.rows(CABLES, "doubled")))
     return path
@@ -83,7 +82,7 @@ def test_a_split_port_that_became_a_date(written: Path) -> None:
 )
 def test_golden_dumps(kind: str, command: list[str], tmp_path: Path) -> None:
     """The dumps of a simulated fabric are recognized, each cable once."""
-    require(fabric.missing() or (None if shutil.which(command[0]) else f"no {command[0]}"))
+    require(fabric.missing(command[0]))
     with fabric.Fabric(MANAGED, tmp_path) as one:
         dump = one.run(MANAGED_HOST, *command)
     plan = plans.read_one(dump)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 from agent.infiniband.fabric_memory import NOTHING, TreeAnswer, merge, text
-from tests.support.real_parts import require
+from tests.support.real_parts import lacks, require
 from tests.support.subnets import SHAPES
 
 
@@ -17,8 +16,7 @@ def test_the_switches_of_a_node_for_nvidia_s_check(repository: Path) -> None:
     """Each list of BackendSwitchFabricCheck has the GUIDs of the switches; a Node without the
     annotation is left out.
     """
-    if shutil.which("jq") is None:
-        require("there is no jq: apt-get install jq")
+    require(lacks("jq"))
     document = (repository / "docs/exports.md").read_text()
     (program,) = re.findall(r"kubectl get nodes -o json \| jq '(.*?)'", document, re.DOTALL)
     subnet = SHAPES["three tiers"].make()

@@ -16,9 +16,9 @@ from agent.telemetry.metrics import Exposition, Metrics
 from agent.telemetry.readiness import Status
 from agent.telemetry.server import Server
 from tests.support import prometheus
-from tests.support.certificates import made, missing
+from tests.support.certificates import made
 from tests.support.prometheus import MONITORING
-from tests.support.real_parts import require
+from tests.support.real_parts import lacks, require
 from tests.support.switch import wait_for
 
 # The operator mounts each key of a Secret as a file, and names the fields as Prometheus does.
@@ -33,7 +33,7 @@ LIMIT = 120.0  # seconds until the first scrape
 @pytest.fixture
 def certificates(tmp_path: Path) -> Path:
     """Make ca.pem and, signed by it, server.pem and client.pem with their keys."""
-    require(prometheus.missing() or missing())
+    require(lacks("prometheus", "promtool", "openssl"))
     made(tmp_path, "ca")
     made(tmp_path, "server", by="ca", alias="DNS:bwagent")
     made(tmp_path, "client", by="ca")

@@ -35,8 +35,8 @@ from agent.telemetry.reporter import Current, Reporter
 from agent.telemetry.server import MAX_CONNECTIONS, Expose, Server
 from tests.support import switch
 from tests.support.certificates import client as tls_client
-from tests.support.certificates import made, missing, openssl
-from tests.support.real_parts import require
+from tests.support.certificates import made, openssl
+from tests.support.real_parts import lacks, require
 
 Start = Callable[..., Server]
 
@@ -464,7 +464,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make ca.pem and, signed by it, server.pem, client.pem and expired.pem with their keys; a
     stranger's, and a locked key.
     """
-    require(missing())
+    require(lacks("openssl"))
     folder = tmp_path_factory.mktemp("certificates")
     for name, by in {"ca": "", "stranger": "", "server": "ca", "client": "ca"}.items():
         made(folder, name, by=by, alias="IP:127.0.0.1" if by else "")

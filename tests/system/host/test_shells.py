@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.support.on_path import INSTALLED, MODULE, on_path
-from tests.support.real_parts import require
+from tests.support.real_parts import lacks, require
 from tests.support.snapshots import FIXTURES, bwagent
 
 
@@ -20,7 +19,7 @@ def run(environment: dict[str, str], *words: str) -> subprocess.CompletedProcess
 def test_kubectl_starts_it(tmp_path: Path) -> None:
     """With its arguments; kubectl passes on its exit code."""
     environment = on_path(tmp_path, "kubectl-bwagent", INSTALLED)
-    require(None if shutil.which("kubectl") else "kubectl is missing")
+    require(lacks("kubectl"))
     words = ("probe", "--replay", str(FIXTURES / "dgx-h100"), "-o", "labels")
     finished = run(environment, "kubectl", "bwagent", *words)
     assert (finished.returncode, finished.stderr) == (0, "")
@@ -43,13 +42,9 @@ def script_of(shell: str, folder: Path) -> Path:
     return path
 
 
-def require_shell(name: str) -> None:
-    require(None if shutil.which(name) else f"{name} is missing")
-
-
 def test_zsh_loads_the_script(environment: dict[str, str], tmp_path: Path) -> None:
     """And registers it for the program."""
-    require_shell("zsh")
+    require(lacks("zsh"))
     code = f"autoload -U compinit; compinit -u; source {script_of('zsh', tmp_path)}; "
     code += "echo ${_comps[bwagent]}"
     command = ["zsh", "-f", "-c", code]
@@ -59,7 +54,7 @@ def test_zsh_loads_the_script(environment: dict[str, str], tmp_path: Path) -> No
 
 def test_fish_completes(environment: dict[str, str], tmp_path: Path) -> None:
     """A command, with the begin of its help."""
-    require_shell("fish")
+    require(lacks("fish"))
     code = FISH.format(script=script_of("fish", tmp_path), line="bwagent cap")
     command = ["fish", "--no-config", "-c", code]
     printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)

@@ -23,7 +23,7 @@ from tests.support import few_processes, stand_in_nvml
 from tests.support.kernel_tree import HOME, NET, Entries, gpu, hca
 from tests.support.kubeconfigs import kubeconfig
 from tests.support.processes import runs
-from tests.support.real_parts import require
+from tests.support.real_parts import lacks, require
 from tests.support.snapshots import REPOSITORY
 from tests.support.switch import PATIENCE, wait_for
 from tests.support.sysfs_on_disk import lay
@@ -108,7 +108,7 @@ def test_process_1_ends_on_sigterm_at_once(command: str, sys_root: Path) -> None
 @pytest.mark.parametrize("command", ["probe", "capture"])
 def test_a_helper_ends_with_the_command(command: str, sys_root: Path, tmp_path: Path) -> None:
     """It hangs in a library, and nothing of it is left."""
-    require(stand_in_nvml.missing())
+    require(lacks("cc"))
     (tmp_path / "plan").write_text("hang init -1\n")
     library = ("--nvml-library", stand_in_nvml.build(tmp_path / "library"))
     to = ("--dry-run",) if command == "probe" else (str(tmp_path / "snapshot"),)

@@ -5,7 +5,6 @@ that the unit leaves it.
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.kube.rack import BACKEND, tree
-from tests.support.real_parts import require
+from tests.support.real_parts import lacks, require
 from tests.support.switch import Leaf, Namespace, cable
 from tests.support.switch import missing as no_switch
 from tests.support.sysfs_on_disk import lay
@@ -37,7 +36,7 @@ def setting(name: str) -> str:
 
 
 def analyze(*words: str) -> subprocess.CompletedProcess[str]:
-    require(None if shutil.which("systemd-analyze") else "no systemd-analyze: install systemd")
+    require(lacks("systemd-analyze"))
     return subprocess.run(
         ["systemd-analyze", *words], check=False, capture_output=True, text=True, timeout=60
     )
@@ -55,7 +54,7 @@ def test_the_units_are_valid(tmp_path: Path) -> None:
 
 def test_the_timer_can_be_enabled(tmp_path: Path) -> None:
     """Installed by the commands of docs/install.md, in a root of its own."""
-    require(None if shutil.which("systemctl") else "no systemctl: install systemd")
+    require(lacks("systemctl"))
     text = (REPO / "docs/install.md").read_text()
     installs = [line for line in text.splitlines() if line.startswith("install -")]
     (tmp_path / "cabling.csv").touch()

@@ -25,7 +25,7 @@ from tests.support.kube.programs import program
 from tests.support.kube.resident import Scrape
 from tests.support.kube.timeline import Timeline
 from tests.support.kube.worker import LEAF, NEIGHBOR, NODE, PODS, SPEED, Worker
-from tests.support.real_parts import require
+from tests.support.real_parts import lacks, require
 
 P = "backend.coreweave.cloud/"
 OBSERVED = f"{P}observed"
@@ -261,7 +261,7 @@ def test_doctor_in_the_pod(worker: Worker) -> None:
 
 def test_memory(worker: Worker, repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A busy agent with every source and all its children stays far below the manifest's limit."""
-    require(stand_in_nvml.missing())
+    require(lacks("cc"))
     shutil.copytree(
         repository / "sysfs_fixtures/gb200-nvl72/sys", worker.devices / "gb200", symlinks=True
     )

@@ -28,7 +28,7 @@ from tests.support.kube.manifests import MANIFESTS, NO_IMAGE, OVERLAYS
 from tests.support.kube.programs import free_ports, program
 from tests.support.kube.resident import Agent
 from tests.support.kube.worker import LEAF, NEIGHBOR, NODE, PODS, PORT, SPEED, Worker, clear
-from tests.support.real_parts import require
+from tests.support.real_parts import lacks, require
 
 NET_RAW = 1 << 13  # include/uapi/linux/capability.h
 FILTERED = "2"  # seccomp(2), SECCOMP_MODE_FILTER
@@ -107,7 +107,7 @@ def test_the_driver_of_gpu_operator_is_found(
     """`full` makes no /run/nvidia, and loads the library that a driver container puts there later,
     although no mount of the node is shared.
     """
-    require(stand_in_nvml.missing())
+    require(lacks("cc"))
     tree = "sysfs_fixtures/gb200-nvl72/sys"
     shutil.copytree(repository / tree, worker.devices / "gpu-tray", symlinks=True)
     (worker.devices / "gpu-list").write_text(stand_in_nvml.tray())

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.certificates import client, made, missing
+from tests.support.certificates import client, made
 from tests.support.kube.manifests import MANIFESTS
 from tests.support.kube.worker import Worker
-from tests.support.real_parts import require
+from tests.support.real_parts import lacks, require
 
 COMPONENT = MANIFESTS / "metrics-tls"
 SECRET = "bwagent-metrics"  # noqa: S105 - its name
@@ -60,7 +60,7 @@ def is_patched(worker: Worker) -> bool:
 
 @pytest.fixture
 def certificates(tmp_path: Path) -> Path:
-    require(missing())
+    require(lacks("openssl"))
     made(tmp_path, "ca")
     for name in ("first", "second", "client"):
         made(tmp_path, name, by="ca")

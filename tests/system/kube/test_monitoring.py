@@ -154,7 +154,7 @@ def wait(missing: Callable[[], object]) -> None:
 
 @pytest.fixture(scope="module")
 def site(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    require(simulated.missing() or stand_in_nvml.missing() or prometheus.missing())
+    require(simulated.missing("cc", "prometheus", "promtool"))
     folder = tmp_path_factory.mktemp("site")
     driver = Path(stand_in_nvml.build(folder / "driver"))
     plan = driver.with_name("plan")

@@ -18,7 +18,7 @@ from tests.support.kube.controllers import controllers
 from tests.support.kube.machine import Machine, push
 from tests.support.kube.manifests import MANIFESTS, NO_IMAGE, TAG
 from tests.support.kube.worker import CONTROLLERS, GPU, NODE, SPEED, Worker, lay_devices, missing
-from tests.support.real_parts import require
+from tests.support.real_parts import lacks, require
 
 ITS = "registry.example.com"  # the registry in the README
 P = "backend.coreweave.cloud/"
@@ -27,7 +27,7 @@ P = "backend.coreweave.cloud/"
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Run an empty registry; its address."""
-    require(registry.missing() or missing())
+    require(lacks("docker-registry") or missing())
     with registry.registry(tmp_path_factory.mktemp("registry") / "registry") as address:
         yield address
 

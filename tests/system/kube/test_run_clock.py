@@ -12,10 +12,9 @@ from agent.facts import parse_time
 from tests.support.kernel_tree import CLASS, Entries
 from tests.support.kube.cluster import Cluster
 from tests.support.kube.resident import Agent, P
-from tests.support.real_parts import require
+from tests.support.real_parts import lacks, require
 from tests.support.sysfs_on_disk import remove
 from tests.support.wall_clock import WallClock
-from tests.support.wall_clock import missing as no_compiler
 
 HOUR = 3600
 
@@ -25,7 +24,7 @@ def test_the_clock_jumps(cluster: Cluster, tmp_path: Path, two: Entries, jump: i
     """Nothing expires and nothing is sent because of the time of day; what happens next is on the
     Node at once, before and after the clock is set right again.
     """
-    require(no_compiler())
+    require(lacks("cc"))
     clock = WallClock(tmp_path)
     cluster.node(f"run-clock-{jump}")
     with Agent(cluster, tmp_path, f"run-clock-{jump}", two, environment=clock.environment) as agent:

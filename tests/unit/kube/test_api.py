@@ -28,7 +28,7 @@ from agent.kube.negotiation import get_node
 from tests.support import certificates
 from tests.support.nodes import FLAVOR, node
 from tests.support.odd_server import reply, says, serving
-from tests.support.real_parts import require
+from tests.support.real_parts import lacks, require
 
 NODE = json.dumps(node({FLAVOR: "roce"})).encode()
 GET: Request = {"operation": "get", "node": "n1"}
@@ -411,7 +411,7 @@ def test_credentials_are_resolved_once_for_requests_that_are_rejected_together()
 @pytest.fixture(scope="module")
 def tls(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Path, Path]]:
     """Two self-signed certificates with their keys."""
-    require(certificates.missing())
+    require(lacks("openssl"))
     folder = tmp_path_factory.mktemp("tls")
     return [certificates.made(folder, name, alias="IP:127.0.0.1") for name in ("one", "two")]
 
