@@ -168,7 +168,11 @@ def csv_rows(source: PlanContent, separator: str) -> tuple[FilePlace, list[str],
 
     Blank rows are left out, also above the header. Raises Malformed.
     """
-    rows = _filled(source, separator)
+    rows = (
+        (FilePlace(source.file, None, line), cells)
+        for _, line, cells in source.rows(separator)
+        if any(map(str.strip, cells))
+    )
     header, cells = next(rows, (FilePlace(source.file, None, 1), []))
     return header, [cell.strip() for cell in cells], rows
 
@@ -184,26 +188,6 @@ def table(
     for place, row in rows:
         cells = dict(zip(columns, row))  # noqa: B905 - a row may have fewer cells, or more
         yield place, {name: cells.get(name, "").strip() for name in (*required, *optional)}
-
-
-def _filled(source: PlanContent, separator: str) -> Iterator[CsvRow]:
-    """Yield each row that has text; raises Malformed with the first line of a broken row."""
-    lines = io.StringIO(source.text, newline="")
-    reader = csv.reader(lines, delimiter=separator, strict=True)
-    first = 1  # line of the row that is read next
-    try:
-        for cells in reader:
-            if any(map(str.strip, cells)):
-                yield FilePlace(source.file, None, reader.line_num), cells
-            first = reader.line_num + 1
-    except csv.Error as error:
-        raise broken_row(FilePlace(source.file, None, first), error) from None
-
-
-def broken_row(place: FilePlace, error: csv.Error) -> Malformed:
-    """Return the error for a row that the reader of CSV refuses."""
-    is_open = "unexpected end of data" in str(error)
-    return Malformed(f"{place}: no CSV: {'a quotation that never ends' if is_open else error}")
 
 
 def _require_columns(place: FilePlace, columns: list[str], required: Collection[str]) -> None:

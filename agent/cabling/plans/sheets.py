@@ -45,7 +45,6 @@ from agent.cabling.plans.headers import (
 )
 from agent.cabling.plans.ib_dump import described_end
 from agent.cabling.plans.model import NO_FIELDS, End, FilePlace, Plan, PlanCable
-from agent.cabling.plans.own import broken_row
 from agent.cabling.plans.source import Columns, PlanContent
 from agent.errors import Malformed
 
@@ -152,18 +151,13 @@ def _separator(source: PlanContent) -> str | None:
 
 def table_of(source: PlanContent) -> Table:
     """Return the rows; they are read by commas where no separator gives a header."""
-    rows = partial(_rows, source, _separator(source) or ",")
-    return Table(source.place, rows, strict=True, columns=source.columns)
-
-
-def _rows(source: PlanContent, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    lines = io.StringIO(source.text, newline="")
-    row = 0
-    try:
-        for row, cells in enumerate(csv.reader(lines, delimiter=delimiter, strict=True), 1):
-            yield row, cells
-    except csv.Error as error:
-        raise broken_row(source.place._replace(row=row + 1), error) from error
+    separator = _separator(source) or ","
+    return Table(
+        source.place,
+        lambda: ((number, cells) for number, _, cells in source.rows(separator)),
+        strict=True,
+        columns=source.columns,
+    )
 
 
 def _locations(table: Table) -> dict[str, Location]:

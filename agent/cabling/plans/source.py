@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -90,6 +92,22 @@ class PlanContent:
             if len(line) > MAX_LINE:
                 raise Malformed(f"{self.place._replace(row=row)}: more than {MAX_LINE} characters")
             yield row, line
+
+    def rows(self, separator: str) -> Iterator[tuple[int, int, list[str]]]:
+        """Yield the rows of CSV: the number, the line on which it ends, and the cells.
+
+        Raises Malformed with the first line of a broken row.
+        """
+        reader = csv.reader(io.StringIO(self.text, newline=""), delimiter=separator, strict=True)
+        first = 1  # line of the row that is read next
+        try:
+            for number, cells in enumerate(reader, 1):
+                yield number, reader.line_num, cells
+                first = reader.line_num + 1
+        except csv.Error as error:
+            is_open = "unexpected end of data" in str(error)
+            fault = "a quotation that never ends" if is_open else error
+            raise Malformed(f"{self.place._replace(row=first)}: no CSV: {fault}") from None
 
     def forget(self) -> None:
         """Drop the text and the document, of which the caller has what it needs."""
