@@ -22,7 +22,7 @@ from typing import NamedTuple
 from agent.cabling.cables import cycles
 from agent.cabling.seen import SeenEnd
 from agent.fleet.pattern.evidence import is_habit, is_majority
-from agent.fleet.pattern.grouping import Count, LeafRule, NodeRow
+from agent.fleet.pattern.grouping import Count, NodeRow, RuledGroup
 from agent.grouped import grouped
 
 MISSING, MISCABLED = "missing", "miscabled"  # what is odd about a cable
@@ -63,33 +63,20 @@ class Odd(NamedTuple):
         return self.row.node.name, self.column
 
 
-class Ruled(NamedTuple):
-    """A group and its rule."""
-
-    rows: Sequence[NodeRow]
-    leaf_rule: LeafRule
-
-    @property
-    def is_regular(self) -> bool:
-        """Return True if the rule is no coincidence, or leaves no choice."""
-        rule = self.leaf_rule
-        return any(rule.leaves) and (rule.is_sure or rule.is_only)
-
-
-def odd_cables(group: Ruled) -> list[Odd]:
+def odd_cables(group: RuledGroup) -> list[Odd]:
     """Return the odd cables of the group's fresh nodes.
 
     A cable that was on the leaf of the majority and is gone is odd, though the rule may be a
     coincidence. A port that never had a neighbor there is odd in a regular group only, and unless
     so many nodes lack a neighbor there as make a habit.
     """
-    leaves = group.leaf_rule.leaves
+    leaves = group.leaves
     odds = [
         odd
         for row in group.rows
         if row.is_fresh and not (row.is_whole and row.leaves == leaves)
         for column in range(len(row.ports))
-        if (odd := _odd(group.leaf_rule, row, column))
+        if (odd := _odd(group, row, column))
     ]
     fresh = sum(1 for row in group.rows if row.is_fresh)
     never = Counter(odd.column for odd in odds if odd.code == MISSING and not odd.was_there)
@@ -102,24 +89,24 @@ def odd_cables(group: Ruled) -> list[Odd]:
     ]
 
 
-def _odd(rule: LeafRule, row: NodeRow, column: int) -> Odd | None:
+def _odd(group: RuledGroup, row: NodeRow, column: int) -> Odd | None:
     """Return what is odd about a cable; None if nothing is."""
-    port, seen, wanted = row.ports[column], row.leaves[column], rule.leaves[column]
+    port, seen, wanted = row.ports[column], row.leaves[column], group.leaves[column]
     if not wanted or port.is_lost:
         return None
     if not port.far_end:
-        return Odd(row, column, MISSING, wanted, rule.counts[column])
-    if seen and seen != wanted and rule.is_sure:
-        return Odd(row, column, MISCABLED, wanted, rule.counts[column])
+        return Odd(row, column, MISSING, wanted, group.counts[column])
+    if seen and seen != wanted and group.is_sure:
+        return Odd(row, column, MISCABLED, wanted, group.counts[column])
     return None
 
 
-def without_spares(group: Ruled, odds: Sequence[Odd]) -> Iterator[Odd]:
+def without_spares(group: RuledGroup, odds: Sequence[Odd]) -> Iterator[Odd]:
     """Yield the odd cables without those that are missing by design: half-built, or spare."""
     gaps = [odd for odd in odds if odd.code == MISSING]
     lost = Counter(odd.row.node.name for odd in gaps)
     never = Counter(odd.row.node.name for odd in gaps if not odd.was_there)
-    cables = len(group.leaf_rule.leaves)
+    cables = len(group.leaves)
     incomplete = {name for name, count in lost.items() if count > max(1, MAX_LOST * cables)}
     incomplete |= {name for name, count in never.items() if count > max(1, MAX_NEVER * cables)}
     present: dict[int, Count] = {}  # the fresh nodes with a neighbor there, by column
@@ -195,7 +182,7 @@ class Seat(NamedTuple):
 
 
 def by_design(
-    rows: Sequence[NodeRow], groups: Sequence[Ruled], columns: Iterable[int]
+    rows: Sequence[NodeRow], groups: Sequence[RuledGroup], columns: Iterable[int]
 ) -> Iterator[tuple[str, int]]:
     """Yield node and column of the cables that are no mistakes; `rows` in the order of names."""
     of_node = {row.node.name: number for number, group in enumerate(groups) for row in group.rows}

@@ -56,14 +56,20 @@ class NodeRow(NamedTuple):
     is_whole: bool  # every port has a neighbor now
 
 
-class LeafRule(NamedTuple):
-    """The leaf of each column; None where no majority has it."""
+class RuledGroup(NamedTuple):
+    """The nodes of a group, and the leaf of each column; None where no majority has it."""
 
+    rows: Sequence[NodeRow]
     leaves: RowLeaves
     counts: tuple[Count, ...]  # the nodes on that leaf, of those that are on any
     bits: float  # how unlikely it is that nodes wired at random agree so well
     is_sure: bool  # no coincidence
-    is_only: bool = False  # the cables of a node of this group could be on no other leaves
+    is_only: bool  # the cables of a node of this group could be on no other leaves
+
+    @property
+    def is_regular(self) -> bool:
+        """Return True if the rule is no coincidence, or leaves no choice."""
+        return any(self.leaves) and (self.is_sure or self.is_only)
 
 
 def tables(fleet: Fleet) -> list[list[NodeRow]]:
@@ -174,22 +180,23 @@ def _by_exchange(places: Sequence[Membership], settled: Sequence[Membership]) ->
     return decided
 
 
-def leaf_rules(groups: Sequence[Sequence[NodeRow]]) -> list[LeafRule]:
-    """Return the rules of a table's groups; where most are regular, the others need less proof."""
+def ruled(groups: Sequence[Sequence[NodeRow]]) -> list[RuledGroup]:
+    """Return a table's groups with rules; where most are regular, the others need less proof."""
     leaves = len({leaf for rows in groups for row in rows for leaf in row.leaves if leaf})
-    rules = [_leaf_rule(rows, leaves) for rows in groups]
-    judged = [rule for rule in rules if any(rule.leaves)]
-    if not is_majority(sum(1 for rule in judged if rule.is_sure), len(judged)):
-        return rules
-    return [rule._replace(is_sure=rule.bits >= AMONG_OTHERS) for rule in rules]
+    found = [_ruled(rows, leaves) for rows in groups]
+    judged = [group for group in found if any(group.leaves)]
+    if not is_majority(sum(1 for group in judged if group.is_sure), len(judged)):
+        return found
+    return [group._replace(is_sure=group.bits >= AMONG_OTHERS) for group in found]
 
 
-def _leaf_rule(rows: Sequence[NodeRow], all_leaves: int) -> LeafRule:
-    """Return the rule of a group, by its fresh nodes; `all_leaves` is the table's number."""
+def _ruled(rows: Sequence[NodeRow], all_leaves: int) -> RuledGroup:
+    """Return a group with its rule, by its fresh nodes; `all_leaves` is the table's number."""
     wirings = Counter(row.leaves for row in rows if row.is_fresh)
     leaves: list[str | None] = []
     counts: list[Count] = []
-    for column in zip(*wirings.elements(), strict=True):
+    columns = [*zip(*wirings.elements(), strict=True)] or [()] * len(rows[0].ports)
+    for column in columns:
         counted = Counter(column)
         counted.pop(None, None)
         (leaf, most), *others = counted.most_common(2) or [(None, 0)]
@@ -197,23 +204,20 @@ def _leaf_rule(rows: Sequence[NodeRow], all_leaves: int) -> LeafRule:
         is_ruled = is_majority(most, total) and not is_habit(rivals, total)
         leaves.append(leaf if is_ruled else None)
         counts.append((most, total))
-    columns = len(rows[0].ports)
-    if not wirings:
-        return LeafRule((None,) * columns, ((0, 0),) * columns, 0.0, is_sure=False)
     rule = tuple(leaves)
     bits, is_only = 0.0, False
-    if 2 * rule.count(None) < columns and not _has_rival(wirings, rule):
+    if 2 * rule.count(None) < len(columns) and not _has_rival(wirings, rule):
         followers = sum(count for wiring, count in wirings.items() if _follows(wiring, rule))
         # In how many ways at least a node of this group might be wired: its cables in any order,
         # and a cable on another leaf of the fleet; not of two cables, which would not be half
         # in the group.
-        ruled = Counter(leaf for leaf in rule if leaf)
-        cables = ruled.total()
-        ways = factorial(cables) // prod(map(factorial, ruled.values()))
+        times = Counter(leaf for leaf in rule if leaf)
+        cables = times.total()
+        ways = factorial(cables) // prod(map(factorial, times.values()))
         ways += cables * (all_leaves - 1) if cables > PAIR else 0
         bits = surprise(followers, wirings.total(), ways)
         is_only = ways == 1 and cables > 1
-    return LeafRule(rule, tuple(counts), bits, bits >= NO_COINCIDENCE, is_only)
+    return RuledGroup(rows, rule, tuple(counts), bits, bits >= NO_COINCIDENCE, is_only)
 
 
 def _follows(wiring: RowLeaves, leaves: RowLeaves) -> bool:

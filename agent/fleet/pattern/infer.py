@@ -20,14 +20,13 @@ from agent.fleet.pattern.causes import (
     MISCABLED,
     MISSING,
     Odd,
-    Ruled,
     by_design,
     causes,
     odd_cables,
     without_spares,
 )
 from agent.fleet.pattern.evidence import RIVALS
-from agent.fleet.pattern.grouping import NodeRow, grouped, leaf_rules, tables
+from agent.fleet.pattern.grouping import NodeRow, RuledGroup, grouped, ruled, tables
 from agent.fleet.pattern.words import groups_of, names_of, of_cause
 from agent.text import natural
 
@@ -44,18 +43,18 @@ class Pattern(NamedTuple):
 
 def infer(fleet: Fleet) -> Pattern:
     """Return the pattern of a fleet."""
-    groups: list[Ruled] = []
+    groups: list[RuledGroup] = []
     unseen: list[NodeRow] = []
     odds: list[list[Odd]] = []  # of each group
     designed: set[tuple[str, int]] = set()
     for rows in tables(fleet):
         members, nothing = grouped(rows, RIVALS)
-        ruled = [*map(Ruled, members, leaf_rules(members))]
-        of_table = [*map(odd_cables, ruled)]
+        of_rows = ruled(members)
+        of_table = [*map(odd_cables, of_rows)]
         astray = {odd.column for some in of_table for odd in some if odd.code == MISCABLED}
         if astray:
-            designed.update(by_design(rows, ruled, astray))
-        groups += ruled
+            designed.update(by_design(rows, of_rows, astray))
+        groups += of_rows
         odds += of_table
         unseen += nothing
     names = names_of(groups)
@@ -68,7 +67,7 @@ def infer(fleet: Fleet) -> Pattern:
         if group.is_regular
         for row in group.rows
         if row.is_fresh
-        for leaf, rule in zip(row.leaves, group.leaf_rule.leaves, strict=True)
+        for leaf, rule in zip(row.leaves, group.leaves, strict=True)
         if leaf and rule
     )
     listed, notes = groups_of(groups, unseen, names)
@@ -76,7 +75,7 @@ def infer(fleet: Fleet) -> Pattern:
 
 
 def _findings(
-    groups: Sequence[Ruled],
+    groups: Sequence[RuledGroup],
     odds: Sequence[Sequence[Odd]],
     names: Mapping[str, str],
     lost: Sequence[Finding],

@@ -6,16 +6,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from agent.cabling.findings.finding import NO_END, Finding, Move, PortRef, finding
 from agent.fleet.model import Group, place_text
-from agent.fleet.pattern.causes import MISSING, SHIFTED, SWAPPED, Odd, Ruled
+from agent.fleet.pattern.causes import MISSING, SHIFTED, SWAPPED, Odd
 from agent.fleet.pattern.evidence import RIVALS, confidence
-from agent.fleet.pattern.grouping import NodeRow, current
+from agent.fleet.pattern.grouping import NodeRow, RuledGroup, current
 from agent.text import listed, many, natural
 
 NO_NEIGHBORS = "no neighbors"
 SMALL = "other nodes"
 
 
-def names_of(groups: Iterable[Ruled]) -> dict[str, str]:
+def names_of(groups: Iterable[RuledGroup]) -> dict[str, str]:
     """Return the name of each leaf."""
     return {
         leaf: end.device
@@ -77,7 +77,7 @@ def _majority(odd: Odd, names: Mapping[str, str]) -> str:
 
 
 def groups_of(
-    all_groups: Sequence[Ruled], unseen: Sequence[NodeRow], names: Mapping[str, str]
+    all_groups: Sequence[RuledGroup], unseen: Sequence[NodeRow], names: Mapping[str, str]
 ) -> tuple[tuple[Group, ...], tuple[str, ...]]:
     """Return every node in one group, and the notes: why there is no pattern, or no evidence.
 
@@ -87,7 +87,7 @@ def groups_of(
     small = [row for group in all_groups if not _is_large(group) for row in group.rows]
     groups = []
     for group in large:
-        ruled = [leaf for leaf in group.leaf_rule.leaves if leaf]
+        ruled = [leaf for leaf in group.leaves if leaf]
         seen = ruled or [leaf for row in group.rows for leaf in row.leaves if leaf]
         used = tuple(dict.fromkeys(seen))
         known = sorted({names[leaf] for leaf in used}, key=natural)
@@ -103,12 +103,12 @@ def groups_of(
     return tuple(groups), tuple(_notes(large, small, unseen))
 
 
-def _is_large(group: Ruled) -> bool:
+def _is_large(group: RuledGroup) -> bool:
     return group.is_regular or len(group.rows) > RIVALS
 
 
-def _pattern(group: Ruled) -> str:
-    ruled = [leaf for leaf in group.leaf_rule.leaves if leaf]
+def _pattern(group: RuledGroup) -> str:
+    ruled = [leaf for leaf in group.leaves if leaf]
     leaves = {*ruled}
     if len(leaves) == 1:
         return "single leaf: all interfaces on one leaf"
@@ -120,7 +120,7 @@ def _pattern(group: Ruled) -> str:
 
 
 def _notes(
-    large: Sequence[Ruled], small: Sequence[NodeRow], unseen: Sequence[NodeRow]
+    large: Sequence[RuledGroup], small: Sequence[NodeRow], unseen: Sequence[NodeRow]
 ) -> Iterator[str]:
     rows = [*(row for group in large for row in group.rows), *small, *unseen]
     if silent := sum(1 for row in rows if not row.is_fresh):
