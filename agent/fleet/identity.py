@@ -55,22 +55,7 @@ class _Claim(NamedTuple):
         return _identity_of(self.end.id, self.end.label)
 
 
-class _Reports(NamedTuple):
-    """When the nodes reported last."""
-
-    times: Mapping[str, int | None]
-
-    def text(self, names: Iterable[str]) -> str:
-        """Return when each of these nodes reported."""
-        times = ((name, self.times.get(name)) for name in names)
-        return ", ".join(f"{name} {utc(time) if time else 'never'}" for name, time in times)
-
-    def older(self, first: str, second: str) -> str | None:
-        """Return the node whose report is much older; None if neither is."""
-        time, other = self.times.get(first), self.times.get(second)
-        if time is None or other is None or abs(time - other) < MUCH_OLDER:
-            return None
-        return first if time < other else second
+Times = Mapping[str, int | None]  # when each node reported last
 
 
 def findings(fleet: Fleet, silent: Collection[str], off: Off = frozenset()) -> Iterator[Finding]:
@@ -78,10 +63,10 @@ def findings(fleet: Fleet, silent: Collection[str], off: Off = frozenset()) -> I
 
     `off` are the tolerances of names that are switched off.
     """
-    reports = _Reports({node.name: node.time for node in fleet.nodes})
+    times = {node.name: node.time for node in fleet.nodes}
     machines = defaultdict[str, set[int]](set)  # by Node: those that have several Nodes
     for machine, names in enumerate(_machines(fleet)):
-        yield _cloned(names, silent, reports)
+        yield _cloned(names, silent, times)
         for name in names:
             machines[name].add(machine)
     claims = [
@@ -89,7 +74,7 @@ def findings(fleet: Fleet, silent: Collection[str], off: Off = frozenset()) -> I
         for node in fleet.nodes
         if node.name not in silent
         for port in node.ports
-        if (end := port.far_end) and not port.is_lost
+        if (end := port.far_end)
     ]
     yield from _switches(claims, off)
     pairs = [same for same in _claimed_twice(claims, off) if len(same) == 2]
@@ -102,17 +87,22 @@ def findings(fleet: Fleet, silent: Collection[str], off: Off = frozenset()) -> I
     for same in grouped(pairs, cause_of).values():
         first, second = (claim.port.node for claim in same[0])
         if first == second or not machines[first] & machines[second]:
-            yield _claim(same, reports)
+            yield _claim(same, times)
 
 
-def _cloned(names: Sequence[str], silent: Collection[str], reports: _Reports) -> Finding:
+def _cloned(names: Sequence[str], silent: Collection[str], times: Times) -> Finding:
     """Return the finding of Nodes that are one machine."""
     stale = [name for name in names if name in silent]
     why = "delete the stale Node, or give each machine its own GUIDs if an image was cloned"
     if 0 < len(stale) < len(names):
         why = f"the agent of {listed(stale)} is silent, so delete that Node if it is stale"
     text = f"{listed(names)} have the same HCA: {why}."
-    return finding("cloned", [], text, nodes=names, facts={"reported": reports.text(names)})
+    return finding("cloned", [], text, nodes=names, facts={"reported": _reported(names, times)})
+
+
+def _reported(names: Iterable[str], times: Times) -> str:
+    """Return when each of these nodes reported."""
+    return ", ".join(f"{name} {utc(time) if (time := times[name]) else 'never'}" for name in names)
 
 
 def _machines(fleet: Fleet) -> Iterable[tuple[str, ...]]:
@@ -261,12 +251,14 @@ def _claimed_twice(claims: Iterable[_Claim], off: Off) -> Iterator[list[_Claim]]
             yield from twice
 
 
-def _claim(pairs: Sequence[Sequence[_Claim]], reports: _Reports) -> Finding:
+def _claim(pairs: Sequence[Sequence[_Claim]], times: Times) -> Finding:
     """Return the finding of switch ports that the same two nodes see; the older report is named."""
     ports = [claim.port for pair in pairs for claim in pair]
     first, second = ports[:2]
     end = pairs[0][0].end.device, pairs[0][0].end.port
-    older = reports.older(first.node, second.node)
+    time, other, older = times.get(first.node), times.get(second.node), None
+    if time is not None and other is not None and abs(time - other) >= MUCH_OLDER:
+        older = first.node if time < other else second.node
     why = "look for a device between them and the switch, or for a label that is stale"
     if older:
         why = f"the report of {older} is older, so look at its cable first"
@@ -274,5 +266,5 @@ def _claim(pairs: Sequence[Sequence[_Claim]], reports: _Reports) -> Finding:
     if len(pairs) > 1:
         example = f"such as {end_text(end)} ({first.interface} and {second.interface})"
         what = f"{first.node} and {second.node} see the same {len(pairs)} ports, {example}"
-    facts = {"stale": older, "reported": reports.text(dict.fromkeys((first.node, second.node)))}
+    facts = {"stale": older, "reported": _reported(dict.fromkeys((first.node, second.node)), times)}
     return finding("claimed", ports, f"{what}: {why}.", facts=facts, actual=end)
