@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TextIO
 
 from agent.errors import Malformed
 
-PIECE = 1 << 20  # characters
+PIECE = 1 << 16  # characters
 MAX_VALUE = 16 << 20  # characters of one value; etcd stores no object of more than 1.5 MB
 _SPACE = re.compile(r"[ \t\n\r]*")
 _REST = re.compile(r"[-+.\\\w]*\s*")  # of a number, a word or an escape

@@ -186,10 +186,16 @@ def _notes(  # noqa: PLR0913, PLR0917 - of all that was compared
 class _Rated(NamedTuple):
     """A port with a far end and a known rate."""
 
-    ref: PortRef
+    node: str
+    interface: str
     end: SeenEnd
     address: str  # of its PCI function, or else the interface
     gbps: float
+
+    @property
+    def ref(self) -> PortRef:
+        """The port."""
+        return PortRef(self.node, self.interface)
 
 
 def _slow(
@@ -211,12 +217,13 @@ def _slow(
         slow: dict[str, list[_Rated]] = {}  # slow ports by node
         shares: dict[str, _Share] = {}  # by address
         for address, same in grouped(rated, lambda port: port.address).items():
-            usual, count = Counter(port.gbps for port in same).most_common(1)[0]
-            if len(same) >= MIN_PORTS and count >= USUAL * len(same):
+            rates = Counter([port.gbps for port in same])
+            usual, count = rates.most_common(1)[0]
+            if len(rates) > 1 and len(same) >= MIN_PORTS and count >= USUAL * len(same):
                 shares[address] = _Share(usual, count, len(same))
                 for port in same:
                     if port.gbps < usual and port.ref not in explained:
-                        slow.setdefault(port.ref.node, []).append(port)
+                        slow.setdefault(port.node, []).append(port)
         causes += [(ports, shares[ports[0].address]) for ports in slow.values()]
     planned = {cable.ref: cable for cable in cables} if causes else {}
     yield from (_slower(ports, share, planned) for ports, share in causes)
@@ -235,8 +242,8 @@ def _rated(node: FleetNode) -> Iterator[_Rated]:
     for port in node.ports:
         is_leg = "-" in port.interface and not port.interface.rpartition("-")[2].isdecimal()
         if port.gbps is not None and port.far_end and not port.is_lost and not is_leg:
-            ref = PortRef(node.name, port.interface)
-            yield _Rated(ref, port.far_end, port.pci or port.interface, port.gbps)
+            address = port.pci or port.interface
+            yield _Rated(node.name, port.interface, port.far_end, address, port.gbps)
 
 
 def _slower(

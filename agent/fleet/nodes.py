@@ -51,8 +51,18 @@ MAX_SHAPES = 1024  # sets of label keys: nodes of one kind have the same
 NO_REPORT = Report(None, None)
 
 _OF_NEIGHBOR = re.compile(r"neighbors\.current\.(.+)\.(device|port-id|port-name)", re.DOTALL)
-TOGETHER = {"device": "device", "port_id": "port-id"}  # labels of a neighbor
 _OF_NODE = frozenset({"flavor", "speed.current", "leafgroup.current", "leaves.current"})
+
+
+class EndLabels(NamedTuple):
+    """The labels of an interface's neighbor, their keys or their texts; None: not there."""
+
+    device: str | None = None
+    port_id: str | None = None
+    port_name: str | None = None
+
+
+NO_END = EndLabels()
 
 
 class LabelKeys(NamedTuple):
@@ -60,7 +70,7 @@ class LabelKeys(NamedTuple):
 
     every: tuple[str, ...]
     of_node: dict[str, str]  # by name
-    of_ports: dict[str, dict[str, str]]  # by interface and kind
+    of_ports: dict[str, EndLabels]  # by interface
     twins: tuple[tuple[str, str, str], ...]  # the label, its keys under both prefixes
 
 
@@ -149,10 +159,10 @@ def _label_keys(naming: Naming, keys: Iterable[str]) -> LabelKeys:
             families[prefix != naming.prefix][subject] = key
     values, twins = families
     of_node: dict[str, str] = {}
-    of_ports: dict[str, dict[str, str]] = {}
+    of_ports: dict[str, EndLabels] = {}
     for (name, interface), key in {**twins, **values}.items():
         if interface:
-            of_ports.setdefault(interface, {})[name] = key
+            of_ports[interface] = of_ports.get(interface, NO_END)._replace(**{name: key})
         else:
             of_node[name] = key
     both = tuple(
@@ -221,10 +231,11 @@ def _texts(metadata: Json, name: str, problems: list[str]) -> Texts:
     if not isinstance(mapping, dict):
         problems.append(f"metadata.{name} is no object")
         return {}
+    if {str}.issuperset(map(type, mapping.values())):
+        return mapping
     texts = {key: value for key, value in mapping.items() if isinstance(value, str)}
-    if len(texts) < len(mapping):
-        wrong = [key for key in mapping if key not in texts]
-        problems.append(f"{name} that are no text, ignored: {_listed(wrong)}")
+    wrong = [key for key in mapping if key not in texts]
+    problems.append(f"{name} that are no text, ignored: {_listed(wrong)}")
     return texts
 
 
@@ -240,7 +251,7 @@ def _quoted(value: str | None) -> str:
 
 def _ports(
     labels: Texts,
-    keys: Mapping[str, Texts],
+    keys: Mapping[str, EndLabels],
     annotation: Annotation | None,
     flavor: str | None,
     problems: list[str],
@@ -251,35 +262,32 @@ def _ports(
     """
     rows = {row.interface: row for row in annotation.interfaces} if annotation else {}
     lost = {row.interface: row for row in annotation.lost} if annotation else {}
-    ends = {
-        name: texts
-        for name, of_kinds in keys.items()
-        if (texts := {kind: text for kind, key in of_kinds.items() if (text := labels[key])})
-    }
-    # of those that `run` writes together, the first that is not there
-    half = [
-        f"{name} ({next(label for part, label in TOGETHER.items() if part not in texts)})"
-        for name, texts in ends.items()
-        if not texts.keys() >= TOGETHER.keys()
-    ]
+    ends: dict[str, EndLabels] = {}
+    half = []  # of those that `run` writes together, the first that is not there
+    for name, of_port in keys.items():
+        device, port_id, port_name = [labels[key] if key else "" for key in of_port]
+        if device or port_id or port_name:
+            ends[name] = EndLabels(device or None, port_id or None, port_name or None)
+            if not (device and port_id):
+                half.append(f"{name} ({'port-id' if device else 'device'})")
     if half:
         problems.append(f"labels of a neighbor that are not there: {_listed(half)}")
     known = {**lost, **rows}
     gone = lost.keys() - rows.keys() - ends.keys()
     return tuple(
         [
-            _port(name, known.get(name), ends.get(name, {}), flavor, is_lost=name in gone)
+            _port(name, known.get(name), ends.get(name, NO_END), flavor, is_lost=name in gone)
             for name in sorted({*known, *ends}, key=natural)
         ]
     )
 
 
 def _port(
-    name: str, row: Fact | None, labels: Texts, flavor: str | None, *, is_lost: bool
+    name: str, row: Fact | None, labels: EndLabels, flavor: str | None, *, is_lost: bool
 ) -> FleetPort:
     """Return an interface by its row in the annotation and the labels of its neighbor."""
     station = row.far if row else None
-    if station and labels.get("device") not in _named(station.id, station.name, flavor)[1]:
+    if station and labels.device not in _named(station.id, station.name, flavor)[1]:
         station = None
     now = _far_end(labels, station or (row.last_far if row else None), flavor)
     if row is None:  # the annotation does not have it
@@ -312,13 +320,13 @@ def _last_end(neighbor: FarEnd, now: SeenEnd | None, flavor: str | None) -> Seen
     return SeenEnd(label, neighbor.port_id, None, neighbor.id, title) if label else None
 
 
-def _far_end(labels: Texts, neighbor: FarEnd | None, flavor: str | None) -> SeenEnd | None:
+def _far_end(labels: EndLabels, neighbor: FarEnd | None, flavor: str | None) -> SeenEnd | None:
     """Return the far end that the labels name; None without a device label.
 
     The neighbor counts if the label is that of its name or of its identifier, and its unaltered
     port ID if it has the label's value.
     """
-    device, port_id, port_name = map(labels.get, ("device", "port_id", "port_name"))
+    device, port_id, port_name = labels
     if device is None:
         return None
     name, of_device = _named(neighbor.id, neighbor.name, flavor) if neighbor else (None, ())
