@@ -111,27 +111,6 @@ def test_a_missing_library_is_looked_for_every_ten_minutes() -> None:
     assert fabric.smps.next_due() == now - 300.0 + REFRESH_INTERVAL
 
 
-def test_a_switch_is_queried_again_after_twenty_minutes() -> None:
-    """It may have been renamed, which causes no event."""
-    fabric = Fabric()
-    fabric.observe(("a", 1))
-    fabric.poll(0.0)
-    assert fabric.smps.next_due() == REFRESH_INTERVAL == 20 * 60
-    assert fabric.poll(REFRESH_INTERVAL)
-    assert fabric.queried == [(("a", 1),)] * 2
-
-
-def test_a_port_that_was_down_is_new() -> None:
-    """It may be connected to another switch now."""
-    fabric = Fabric()
-    fabric.observe(("a", 1), ("b", 1))
-    fabric.poll(0.0)
-    assert fabric.observe(("b", 1)) == [None]
-    assert fabric.observe(("a", 1), ("b", 1)) == ["no-answer", None]
-    assert fabric.poll(1.0)
-    assert fabric.queried[-1] == (("a", 1),)
-
-
 @pytest.mark.parametrize(("error", "longest"), [("no-answer", 4 * 3600), ("helper", 300)])
 def test_a_port_without_answer_is_queried_at_growing_intervals(error: str, longest: float) -> None:
     """The interval doubles, up to hours; up to minutes if the helper failed."""

@@ -330,22 +330,3 @@ def test_a_switch_without_name_is_asked_about_seldom(description: str | None) ->
         subnet.names.trigger()  # as the poller of SMPs does with each event
         subnet.poll(now)
     assert len(subnet.asked) <= 9
-
-
-def test_nothing_is_asked_while_smps_answer() -> None:
-    subnet = Subnet()
-    subnet.observe()
-    assert not subnet.poll(0.0)
-    assert subnet.poller.next_due() == float("inf")
-    assert subnet.asked == []
-
-
-def test_a_malformed_answer_of_the_helper_is_none() -> None:
-    poller = SaPoller(
-        lambda _ports: {"ports": [1]}, BackgroundTask(run_at_once), random=lambda: 0.0
-    )
-    poller([A])
-    poller.start_due(0.0)
-    assert poller.collect(0.0)
-    poller.begin_cycle()
-    assert poller([A])["ports"][0]["error"] == "no-answer"

@@ -145,7 +145,7 @@ def test_a_leaf_that_no_answer_had_is_explored() -> None:
         asking = Asking(known(7 * DAY) if is_running else memory)
         asking.turn()
         if is_running:
-            asking.ports = [ADMINISTRATOR.port("leaf3")]
+            asking.ports = [ADMINISTRATOR.port("leaf3"), (None, ADMINISTRATOR.guid("leaf4"))]
             asking.turn(10)
         assert (asking.times, asking.poller.next_due()) == ([], asking.now + 30)
         asking.turn(30)
@@ -157,16 +157,6 @@ def test_a_leaf_that_no_answer_had_is_explored() -> None:
     asking = Asking(NOTHING)
     asking.turn()
     assert asking.poller.next_due() == DAY / 2
-
-
-@pytest.mark.parametrize(("lid", "seconds"), [(22, 60), (10_000, 200), (45_000, 3600)])
-def test_the_larger_the_subnet_the_longer_is_the_random_time(lid: int, seconds: int) -> None:
-    port, leaf = PORTS[0]
-    assert port
-    asking = Asking(FabricMemory({"a" * 16: {}}, time=NOW - DAY, due=NOW + 7 * DAY))
-    asking.ports = [(port._replace(lid=lid), leaf), (None, leaf)]
-    asking.turn()
-    assert asking.poller.next_due() == seconds / 2
 
 
 def test_a_look_that_fails_is_repeated_and_said() -> None:
