@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from agent.lldp.driver_flags import DriverFlags
-from agent.lldp.packet_socket import run_at_once
 
 BLOCKING, OPEN = {"disable-fw-lldp": False}, {"disable-fw-lldp": True}
 
@@ -89,16 +88,6 @@ def test_the_flags_of_a_netdev_that_goes_are_dropped() -> None:
     flags.set_links({"eth0": True})
     assert flags("eth0") == {}
     assert len(driver.calls) == 1
-
-
-def test_a_netdev_without_flags_or_that_is_gone_has_none() -> None:
-    """Read at once, as a test or a tool may do."""
-    flags = DriverFlags(Driver({}).read, run_at_once)
-    flags.set_links({"eth0": True})
-    assert flags("eth0") == {}
-    known = DriverFlags(Driver(OPEN).read, run_at_once)
-    known.set_links({"eth0": True})
-    assert known("eth0") == OPEN
 
 
 def test_without_a_thread_the_flags_are_requested_again() -> None:

@@ -77,16 +77,6 @@ def test_the_frames_of_a_sender_stay_in_order(source: str) -> None:
     assert len(table.neighbors("eth0")) == 1
 
 
-def test_a_socket_error_is_worth_an_observation() -> None:
-    """It opens other sockets."""
-
-    class Broken(FakeListener):
-        def receive(self, timeout: float) -> list[Frame]:
-            raise OSError(errno.EBADF, f"bad after {timeout:g} s")
-
-    assert FrameInbox(Broken(), NeighborTable(), lambda: 0.0).receive() == (True, set())
-
-
 def test_flags_that_were_read_are_worth_an_observation() -> None:
     """The reason of a silent port may now be its NIC's firmware."""
     calls: list[Callable[[], None]] = []
