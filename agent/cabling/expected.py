@@ -110,7 +110,7 @@ class Expected(NamedTuple):
     taken: Mapping[FarPort, str] = NO_FIELDS  # type: ignore[assignment]
     devices: frozenset[str] = frozenset()  # all far devices of the plans, of any node
     places: LeafPlaces = NO_PLACES  # of switches
-    interfaces: tuple[str, ...] = ()  # all host interfaces of the plans, of any node
+    numbers: frozenset[int] = frozenset()  # of HCAs in the plans, of any node
     notes: tuple[str, ...] = ()
     off: frozenset[str] = frozenset()  # tolerances of names that the plans do not permit
 
@@ -243,7 +243,7 @@ def merged(parts: Sequence[Expected]) -> Expected:
         taken={key: text for part in parts for key, text in part.taken.items()},
         devices=frozenset().union(*(part.devices for part in parts)),
         places=LeafPlaces({k: v for part in parts for k, v in part.places.by_name.items()}),
-        interfaces=tuple(dict.fromkeys(name for part in parts for name in part.interfaces)),
+        numbers=frozenset().union(*(part.numbers for part in parts)),
         notes=tuple(note for part in parts for note in part.notes),
         off=frozenset().union(*(part.off for part in parts)),
     )
@@ -266,6 +266,7 @@ def dump(expected: Expected) -> dict[str, Any]:
         "rows": [row._replace(fields=dict(row.fields)) for row in expected.rows],
         "taken": [[*end, text] for end, text in expected.taken.items()],
         "devices": sorted(expected.devices),
+        "numbers": sorted(expected.numbers),
         "places": None,  # the agent's verdict does not tell where the wrong switch stands
         "off": sorted(expected.off),
     }
@@ -283,7 +284,7 @@ def load(document: dict[str, Any]) -> Expected:
         places=NO_PLACES,
         taken={(device, port): text for device, port, text in document["taken"]},
         devices=frozenset(document["devices"]),
-        interfaces=tuple(document["interfaces"]),
+        numbers=frozenset(document["numbers"]),
         notes=tuple(document["notes"]),
         off=frozenset(document["off"]),
     )

@@ -68,9 +68,9 @@ def resolve(
     rows: Iterable[ExpectedRow],
     node: SeenNode,
     hca_map: Mapping[str, str],
-    of_plan: Collection[str],
+    of_plan: Collection[int],
 ) -> Resolved:
-    """Find the interface of each row; `of_plan` are the interfaces of all hosts of the plan."""
+    """Find the interface of each row; `of_plan` are the numbers of HCAs of all hosts."""
     rows = list(rows)
     names = _names(tuple(map(_names_of, node.ports.values())))
     named: dict[str, tuple[str, ...]] = {}
@@ -98,7 +98,7 @@ def resolve(
 
 
 def _numbered(
-    texts: Collection[str], rows: Sequence[ExpectedRow], node: SeenNode, of_plan: Collection[str]
+    texts: Collection[str], rows: Sequence[ExpectedRow], node: SeenNode, of_plan: Collection[int]
 ) -> tuple[dict[str, str], str | None]:
     """Return the interfaces that texts stand for as numbers, and the assumption if any does.
 
@@ -111,7 +111,7 @@ def _numbered(
     if not own or node.unread or len({*addresses}) < len(node.ports):
         return {}, None
     ports = sorted(node.ports.values(), key=lambda port: port.pci or "")
-    order, every = [port.interface for port in ports], own.union(numbers(of_plan))
+    order, every = [port.interface for port in ports], own.union(of_plan)
     base = 0 if 0 in every else 1
     counts = {max(own) - base + 1, max(every) - base + 1}
     if not order or len(order) not in counts or max(own) - base >= len(order):
@@ -214,10 +214,10 @@ def _number(text: str) -> int | None:
     return 2 * int(match[1]) - 2 + int(match[2]) if match else None
 
 
-def numbers(texts: Iterable[str]) -> dict[int, str]:
-    """Return the numbers that name HCAs, not perhaps ports of a switch, each with a text."""
-    numbered = ((_number(text), text) for text in texts if text.strip()[:1].isalpha())
-    return {number: text for number, text in numbered if number is not None}
+def numbers(texts: Iterable[str]) -> frozenset[int]:
+    """Return the numbers that name HCAs, not perhaps ports of a switch."""
+    numbered = (_number(text) for text in texts if text.strip()[:1].isalpha())
+    return frozenset(number for number in numbered if number is not None)
 
 
 # the file of --hca-map

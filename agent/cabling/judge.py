@@ -79,7 +79,7 @@ def verify(expected: Expected, node: SeenNode, options: VerifyOptions = DEFAULTS
     """Compare the expected half with the observed one."""
     off, draft = options.off | expected.off | unsafe(expected.switches), Draft(node.name)
     mapped = names_of(options.hca_map, node.name)
-    resolved = interfaces.resolve(expected.rows, node, mapped, expected.interfaces)
+    resolved = interfaces.resolve(expected.rows, node, mapped, expected.numbers)
     planned = _cables(resolved)
     kept, resolved = _without_ignored(node, resolved, options)
     ignored = planned - _cables(resolved)

@@ -47,7 +47,7 @@ class PlanIndex:
         self._node_of = node_of
         self.rows: dict[str, list[ExpectedRow]] = {}  # by node
         self.names: dict[str, None] = {}  # of hosts and switches
-        self._interfaces: dict[str, None] = {}
+        interfaces: set[str] = set()
         self._users: dict[str, dict[str, list[End]]] = {}  # by device, then port, as `end_key`
         self._like: dict[str, frozenset[str]] = {}
         places: dict[str, Spot] = {}  # by the name of the switch
@@ -62,9 +62,9 @@ class PlanIndex:
                     device, port = end_key(far.node, far.interface)
                     self._users.setdefault(device, {}).setdefault(port, []).append(near)
                 self.names[near.node] = None
-                self._interfaces[near.interface] = None
+                interfaces.add(near.interface)
         self.places = LeafPlaces(places)
-        self._numbers = tuple(numbers(self._interfaces).values())
+        self._numbers = numbers(interfaces)
 
     @cached_property
     def off(self) -> Off:
@@ -74,19 +74,9 @@ class PlanIndex:
     def of(self, node: str, ends: Iterable[FarPort] | None = None) -> Expected:
         """Return the expected half of a node; `ends` are those that it sees, None: any."""
         if ends is None:
-            rows = distinct(self.rows.get(node, ()))
             every = ((device, port) for device, ports in self._users.items() for port in ports)
             devices = frozenset(name for name in self.names if self._node_of(name) != node)
-            taken = dict(self._taken(every, node))
-            interfaces = (*self._interfaces,)
-            return Expected(
-                rows,
-                taken=taken,
-                devices=devices,
-                places=self.places,
-                interfaces=interfaces,
-                off=self.off,
-            )
+            return self._part(node, every, devices, self.places)
         ends = {*ends}
         names = {device for device, _ in ends}
         devices = frozenset[str]().union(*map(self._names_like, names))
@@ -111,7 +101,7 @@ class PlanIndex:
             taken=dict(self._taken(keys, node)),
             devices=devices,
             places=places,
-            interfaces=self._numbers,
+            numbers=self._numbers,
             off=self.off,
         )
 

@@ -108,11 +108,11 @@ def test_the_rest_of_a_big_plan_is_dropped() -> None:
     assert ends[0] in kept.taken
     assert len(kept.devices) <= len(ends)
     assert kept.rows == whole.rows
-    assert kept.interfaces == ()
+    assert not kept.numbers
     of_any = index.of_any(NODE)
     assert of_any.taken.keys() <= {*rails()}
     assert len(of_any.devices) == 6  # forms of names: leaf#, gpu-#, host-#-ant, ...
-    assert (of_any.rows, of_any.interfaces) == (kept.rows, ())
+    assert (of_any.rows, of_any.numbers) == (kept.rows, frozenset())
 
 
 def test_the_daemon_does_not_know_the_owner_of_a_wrong_port() -> None:
