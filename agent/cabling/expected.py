@@ -69,10 +69,6 @@ class ExpectedRow(NamedTuple):
         places = {name: getattr(ends[side], field, None) for name, (side, field) in FACTS.items()}
         return {**self.fields, "plan": self.place, **places}
 
-    def at(self, interface: str) -> ExpectedRow:
-        """Return the row with its interface."""
-        return self._replace(interface=interface)
-
     @property
     def far_end(self) -> tuple[str | None, ...]:
         """The far end, for comparisons between rows."""

@@ -88,7 +88,9 @@ def resolve(
         left = [n for n in several if n not in by_text.values()] if len(several) > 1 else ()
         if len(left) == 1 and node.ports[left[0]].number == 1:
             by_text[text] = left[0]  # of `mlx5_0` and `mlx5_0-2` the bare name is port 1
-    resolved = tuple(row.at(by_text[row.text]) for row in rows if row.text in by_text)
+    resolved = tuple(
+        row._replace(interface=by_text[row.text]) for row in rows if row.text in by_text
+    )
     without = tuple(
         (row, SEVERAL if named[row.text] else _reason(row, node, hca_map, resolved))
         for row in rows
