@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from agent.model import RdmaDevice, RdmaPort
+from agent.model import RdmaDevice
 from agent.sources.cards import smi_parent, socket_direct_twin
 from agent.sources.evidence import DevicePort, RoleEvidence, RoleVerdict
 from agent.sources.netdev import is_representor
@@ -89,14 +89,11 @@ def no_data(candidate: DevicePort) -> Iterator[RoleVerdict]:
     - A plane of a multi-plane HCA: no netdev beside siblings that have one.
     """
     device, port = candidate
-    if port.netdev and _is_representor(port):
-        name = port.netdev.phys_port_name
+    name = port.netdev.phys_port_name if port.netdev else None
+    if is_representor(name):
         text = f"representor of a VF or SF (phys_port_name {name}): its uplink counts"
         yield RoleVerdict("representor", text)
-    has_siblings = any(other.netdev and not _is_representor(other) for other in device.ports)
+    netdevs = [other.netdev for other in device.ports if other.netdev]
+    has_siblings = any(not is_representor(netdev.phys_port_name) for netdev in netdevs)
     if port.link_layer == "Ethernet" and not port.netdev and has_siblings:
         yield RoleVerdict("no-netdev", "no netdev, beside ports that have one: no data port")
-
-
-def _is_representor(port: RdmaPort) -> bool:
-    return port.netdev is not None and is_representor(port.netdev.phys_port_name)

@@ -16,11 +16,6 @@ PortPlace = tuple[str, int]  # address of its PCI function, else its device; num
 # Of each interface that has labels the address of its PCI function
 Labeled = Mapping[str, str | None]
 
-# The names of rules of agent/sources/roles.py
-DATA_PORT = "data-port"  # none took the port out
-UNDECIDED = "undecided"
-UNKNOWN_FRONT_END = "front-end-unknown"
-
 
 class DevicePort(NamedTuple):
     """A port and its device."""

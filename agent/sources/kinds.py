@@ -25,8 +25,6 @@ from agent.sources.models import MODELS, rate_of_port
 from agent.sysfs.bus import Beside, Bus
 from agent.text import many
 
-UNREAD = -1  # in place of the number of a port
-
 
 class NicKind(NamedTuple):
     """What the NICs of a kind have in common."""
@@ -55,8 +53,8 @@ class Candidate:
 
     @property
     def key(self) -> PortKey:
-        """The key of the port."""
-        return self.device.name, self.port.number if self.port else UNREAD
+        """The key of the port; -1 if that is unread."""
+        return self.device.name, self.port.number if self.port else -1
 
     @property
     def never_had_link(self) -> bool:

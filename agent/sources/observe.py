@@ -18,7 +18,7 @@ from agent.reasons import SWITCHED_OFF
 from agent.sources import NAMES, ib, pci
 from agent.sources.evidence import Labeled, RoleEvidence
 from agent.sources.memories import Memories
-from agent.sources.roles import NOTHING_DECIDED, decide
+from agent.sources.roles import Decision, decide
 from agent.sources.table import SOURCES, SourceOutcome
 from agent.sysfs.reader import Reader, Root
 
@@ -48,7 +48,7 @@ def observe(
     if isinstance(rdma, Seen):
         devices = rdma.value
     ports: Ports = ()
-    decision = NOTHING_DECIDED
+    decision = Decision(())
     if devices:
         unbound = pci.unbound(host, devices, labeled, memories)
         evidence = RoleEvidence(

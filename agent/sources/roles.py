@@ -25,14 +25,7 @@ from agent.ids import card_of, is_named
 from agent.model import Hint, PortRole, RdmaDevice
 from agent.reasons import HoldReason
 from agent.sources import drops, kinds, left_out
-from agent.sources.evidence import (
-    DATA_PORT,
-    UNDECIDED,
-    UNKNOWN_FRONT_END,
-    PortKey,
-    RoleEvidence,
-    RoleVerdict,
-)
+from agent.sources.evidence import PortKey, RoleEvidence, RoleVerdict
 from agent.sources.interfaces import had_labels, is_unread, roles_of
 from agent.sources.kinds import Candidate, Candidates, bandwidth, number_of_devices
 from agent.sysfs.bus import INFINIBAND_CLASSES, NEAR, NO_INFINIBAND, OMNI_PATH_CLASS, Function
@@ -41,6 +34,9 @@ from agent.text import listed
 if TYPE_CHECKING:  # a probe, which has none, does not load it
     from agent.sources.steady import RoleMemory
 
+DATA_PORT = "data-port"  # no rule took the port out
+UNDECIDED = "undecided"
+UNKNOWN_FRONT_END = "front-end-unknown"
 MIN_GPUS = 2
 NEAR_SHARE = 0.75  # of the GPUs must have a NIC near for affinity to decide
 FEW_ROUTED = 2  # NICs of a kind that a default route may convict
@@ -58,9 +54,6 @@ class Decision(NamedTuple):
     hold: HoldReason | None = None  # of what was published; None: HoldReason.SOURCE_FAILED
     hints: tuple[Hint, ...] = ()
     unread: Mapping[str, str] = MappingProxyType({})  # link layers, by device
-
-
-NOTHING_DECIDED = Decision(())
 
 
 def decide(

@@ -13,7 +13,7 @@ from agent.kube.managed_fields import Keys
 from agent.labels.render import Rendered, render
 from agent.model import Absent, Failed, NvlinkDomain, Observation, RdmaDevice, Seen
 from agent.reasons import AcceleratorReason, HoldReason
-from agent.sources.roles import NOTHING_DECIDED
+from agent.sources.roles import Decision
 from agent.sysfs.bus import Bus, Function
 from tests.support.devices import decide, eth, ib, netdev, plain, port
 from tests.support.remembering import completed
@@ -47,7 +47,7 @@ def rendered(
     naming: Naming | None = None,
 ) -> Rendered:
     """Render the first observation of these devices of a new agent; `previous` are its labels."""
-    decision = decide(rdma.value, bus=BUS) if isinstance(rdma, Seen) else NOTHING_DECIDED
+    decision = decide(rdma.value, bus=BUS) if isinstance(rdma, Seen) else Decision(())
     absent = Absent("not asked")
     observation = Observation(
         *(0.0, "n1", None),

@@ -30,7 +30,7 @@ from agent.model import (
 from agent.nvml.domain import domain_of
 from agent.reasons import HoldReason
 from agent.sources.pci import Place
-from agent.sources.roles import NOTHING_DECIDED
+from agent.sources.roles import Decision
 from agent.sysfs.bus import Bus, Function
 from agent.text import visible
 from tests.support.devices import decide, eth, ib, netdev, port
@@ -97,7 +97,7 @@ def rendered(
     off = outcomes.pop("off", frozenset())
     facts = {"rdma": Seen(tuple(devices)), "lldp": NONE, "ib": NONE, "nvml": NONE, **outcomes}
     facts["accelerator"] = domain_of(facts["nvml"])
-    decision = decide(devices, bus=BUS) if isinstance(facts["rdma"], Seen) else NOTHING_DECIDED
+    decision = decide(devices, bus=BUS) if isinstance(facts["rdma"], Seen) else Decision(())
     facts["ports"], facts["unread"] = decision.roles, decision.unread
     observation = Observation(0.0, "n1", None, off=off, **facts)
     naming = naming or Naming()
