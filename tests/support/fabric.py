@@ -15,7 +15,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +22,7 @@ from typing import Any, Self
 
 from tests.support import stand_in
 from tests.support.real_parts import lacks
+from tests.support.switch import wait_for
 
 REPOSITORY = Path(__file__).parents[2]
 PROGRAMS = ("ibsim", "ibsim-run", "smpquery")
@@ -178,11 +178,7 @@ class Fabric:
             command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         try:
-            deadline = time.monotonic() + TIMEOUT
-            while not (log.exists() and "SUBNET UP" in log.read_text(errors="replace")):
-                assert manager.poll() is None, "opensm ended"
-                assert time.monotonic() < deadline, "opensm has no subnet"
-                time.sleep(0.05)
+            wait_for(lambda: log.exists() and "SUBNET UP" in log.read_text(errors="replace"))
             yield manager.pid
         finally:
             manager.kill()
@@ -207,8 +203,8 @@ class Fabric:
         return self._log.read_text(errors="replace")
 
     def _await_prompts(self, count: int) -> None:
-        deadline = time.monotonic() + TIMEOUT
-        while self._said().count(PROMPT) < count:
+        def has_answered() -> bool:
             assert self._ibsim.poll() is None, f"ibsim ended: {self._said()}"
-            assert time.monotonic() < deadline, f"ibsim is silent: {self._said()}"
-            time.sleep(0.01)
+            return self._said().count(PROMPT) >= count
+
+        wait_for(has_answered)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from tests.support.switch import wait_for
 
 # The pids controller of version 1, or the one hierarchy of version 2.
 TOPS = (Path("/sys/fs/cgroup/pids"), Path("/sys/fs/cgroup"))
@@ -42,12 +44,15 @@ def limited(count: int) -> Iterator[list[str]]:
         (group / "pids.max").write_text(str(count))
         yield ["sh", "-c", JOIN, str(group / "cgroup.procs")]
     finally:
-        _remove(group)
+        remove(group)
 
 
-def _remove(group: Path) -> None:
+def remove(group: Path) -> None:
     """Remove a cgroup; its last process may still be ending."""
-    end = time.monotonic() + 60
-    while (group / "cgroup.procs").read_text() and time.monotonic() < end:
-        time.sleep(0.05)
-    group.rmdir()
+
+    def is_gone() -> bool:
+        with suppress(OSError):
+            group.rmdir()
+        return not group.exists()
+
+    wait_for(is_gone)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.support.kube.programs import free_ports
+from tests.support.kube.programs import free_ports, running
+from tests.support.switch import wait_for
 
-START_LIMIT = 60  # seconds
 CONFIGURATION = """
 ClusterName=test
 SlurmctldHost=localhost(127.0.0.1)
@@ -90,21 +89,13 @@ def controller(folder: Path, topology: str, nodes: list[str]) -> Iterator[Contro
     )
     (folder / "slurm.conf").write_text(CONFIGURATION.format(folder=folder, nodes=lines, **ports))
     (folder / "topology.conf").write_text(topology)
-    command = ["setpriv", "--pdeathsig", "KILL", "--"]
-    command += ["slurmctld", "-D", "-c", "-f", str(folder / "slurm.conf")]
-    with (folder / "slurmctld.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
-    try:
-        yield _ready(Controller(folder), process)
-    finally:
-        process.kill()
-        process.wait()
+    arguments = ("-D", "-c", "-f", str(folder / "slurm.conf"))
+    with running("slurmctld", arguments, folder, "slurmctld") as process:
+        started = Controller(folder)
 
+        def is_ready() -> bool:
+            assert process.poll() is None, started.log
+            return bool(started.scontrol("show", "topology"))
 
-def _ready(running: Controller, process: subprocess.Popen[bytes]) -> Controller:
-    deadline = time.monotonic() + START_LIMIT
-    while not running.scontrol("show", "topology"):
-        if process.poll() is not None or time.monotonic() > deadline:
-            raise AssertionError(running.log)
-        time.sleep(0.2)
-    return running
+        wait_for(is_ready)
+        yield started

@@ -11,7 +11,7 @@ SOURCE = Path(__file__).with_name("stand_in_umad.c")
 def build(folder: Path) -> str:
     """Build the library and return its path."""
     library = str(folder / "libibumad.so.3")
-    _compile(SOURCE, library)
+    compile_library(SOURCE, library)
     return library
 
 
@@ -19,10 +19,10 @@ def build_preloaded(name: str, folder: Path) -> str:
     """Build a library that is preloaded, once in a folder, and return its path."""
     library = folder / f"{name}.so"
     if not library.exists():
-        _compile(SOURCE.with_name(f"{name}.c"), str(library))
+        compile_library(SOURCE.with_name(f"{name}.c"), str(library))
     return str(library)
 
 
-def _compile(source: Path, library: str) -> None:
-    command = ["cc", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o", library, str(source)]
-    subprocess.run(command, check=True, timeout=60)
+def compile_library(source: Path, library: str, *flags: str) -> None:
+    command = ["cc", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", *flags]
+    subprocess.run([*command, "-o", library, str(source)], check=True, timeout=60)

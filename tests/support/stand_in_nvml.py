@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import Any
 
-__all__ = ["CLUSTER", "HEALTHY", "ZERO", "build", "given", "gpu", "tray"]
+from tests.support.stand_in import compile_library
 
 SOURCE = Path(__file__).with_suffix(".c")
 CLUSTER = "9c6f5af353bf49b5a436b66766c413c3"
@@ -18,12 +17,8 @@ def build(folder: Path, *without: str) -> str:
     """Build the library, without "V", "FABRIC", "INIT" or "PLATFORM"; return its path."""
     folder.mkdir(exist_ok=True)
     library = str(folder / "libnvidia-ml.so.1")
-    flags = ["-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-Wl,-soname,libnvidia-ml.so.1"]
-    subprocess.run(
-        ["cc", *flags, *(f"-DWITHOUT_{name}" for name in without), "-o", library, str(SOURCE)],
-        check=True,
-        timeout=60,
-    )
+    flags = ("-Wl,-soname,libnvidia-ml.so.1", *(f"-DWITHOUT_{name}" for name in without))
+    compile_library(SOURCE, library, *flags)
     return library
 
 

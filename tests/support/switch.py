@@ -221,7 +221,7 @@ def wait_for(happened: Callable[[], T], patience: float = PATIENCE) -> T:
     end = time.monotonic() + patience
     while not (result := happened()):
         assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.05)
+        time.sleep(0.02)
     return result
 
 

@@ -21,13 +21,13 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any, Self
 
+from tests.support import few_processes
 from tests.support.container import image
 from tests.support.kube import programs
 from tests.support.kube.cluster import Cluster
@@ -267,19 +267,7 @@ def _forget(folder: Path) -> None:
     tasks = (folder / "containerd/io.containerd.runtime.v2.task/k8s.io").glob("*")
     tops = [path for path in (CGROUPS / "k8s.io", *CGROUPS.glob("*/k8s.io")) if path.is_dir()]
     for cgroup in [top / task.name for task in tasks for top in tops]:
-        _remove(cgroup)
+        few_processes.remove(cgroup)
     for top in tops:
         with suppress(OSError):  # there are others in it
             top.rmdir()
-
-
-def _remove(cgroup: Path) -> None:
-    """Remove a cgroup, which is busy for a moment after its last process."""
-    deadline = time.monotonic() + 60
-    while cgroup.exists():
-        with suppress(OSError):
-            cgroup.rmdir()
-            return
-        if time.monotonic() > deadline:
-            raise programs.ClusterError(f"{cgroup} is busy")
-        time.sleep(0.05)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from agent.host import Host
@@ -17,6 +15,7 @@ from agent.sources.pci import PcieFunction, PciePath, functions_on_bus, read_pat
 from agent.sysfs.worker import DeviceReaders, InlineWorker
 from tests.support.kernel_tree import HOME, Kernel, card
 from tests.support.snapshots import FIXTURES
+from tests.support.switch import wait_for
 
 BDF = "0000:18:00.0"
 LINK = {
@@ -75,13 +74,6 @@ def threads() -> set[threading.Thread]:
     return {one for one in threading.enumerate() if one.name.startswith("device ")}
 
 
-def wait_until(is_done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not is_done():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_a_device_that_blocks_keeps_one_thread() -> None:
     """However often its path is read; without it no thread stays."""
     entries = card("mlx5_0", BDF) | {f"{HOME}/{BDF}/{key}": data for key, data in LINK.items()}
@@ -96,5 +88,5 @@ def test_a_device_that_blocks_keeps_one_thread() -> None:
         assert read_paths(stuck, ports, readers) == {BDF: ()}
     assert len(threads() - before) == 1  # an earlier test may have left some that end
     root.unblocked.set()
-    wait_until(lambda: len(read_paths(stuck, ports, readers)[BDF]) == 1)
-    wait_until(lambda: not threads() - before)
+    wait_for(lambda: len(read_paths(stuck, ports, readers)[BDF]) == 1)
+    wait_for(lambda: not threads() - before)

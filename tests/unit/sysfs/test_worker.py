@@ -16,6 +16,7 @@ import pytest
 from agent.sysfs import worker
 from agent.sysfs.reader import LiveRoot
 from agent.sysfs.worker import DEVICE_TIMEOUT, DeviceReaders, DeviceWorker, InlineWorker
+from tests.support.switch import wait_for
 
 SHORT = 0.5  # seconds to wait for a read that blocks
 PLENTY = 120.0  # seconds for one that does not, however busy the machine is
@@ -48,13 +49,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + PLENTY
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.001)
 
 
 @dataclass
@@ -102,7 +96,7 @@ def rack() -> Iterator[Rack]:
         device.gate.set()
     for readers in found.all_readers:
         readers.close()
-    until(lambda: not found.threads())
+    wait_for(lambda: not found.threads())
 
 
 def test_devices_that_answer_share_one_thread(rack: Rack, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,7 +111,7 @@ def test_devices_that_answer_share_one_thread(rack: Rack, monkeypatch: pytest.Mo
     (thread,) = {thread for job in jobs.values() for thread in job.threads}
     assert thread.daemon
     readers.close()
-    until(lambda: not rack.threads())
+    wait_for(lambda: not rack.threads())
 
 
 def test_devices_that_answer_are_read_one_after_the_other(
@@ -206,7 +200,7 @@ def test_a_blocked_device_costs_one_thread_and_one_wait(rack: Rack) -> None:
     assert "device ibp1" in rack.threads()
     assert (jobs["ibp1"].reads, rack.calls) == (1, [])
     jobs["ibp1"].gate.set()
-    until(lambda: rack.calls == ["notified"])
+    wait_for(lambda: rack.calls == ["notified"])
     assert readers.read(jobs, PLENTY) == {"ibp0": 11, "ibp1": 2, "ibp2": 11}
     assert (jobs["ibp1"].reads, rack.calls) == (2, ["notified"])
 
@@ -235,7 +229,7 @@ def test_a_late_read_notifies_once_and_is_not_repeated(rack: Rack) -> None:
     jobs["ibp0"].gate.clear()
     assert readers.read(jobs, SHORT) == {}
     jobs["ibp0"].gate.set()
-    until(lambda: rack.calls == ["notified"])
+    wait_for(lambda: rack.calls == ["notified"])
     for _ in range(3):
         assert readers.read(jobs, PLENTY) == {"ibp0": 1}
     assert rack.calls == ["notified"]
@@ -250,7 +244,7 @@ def test_a_refresh_during_a_read_asks_once_more(rack: Rack) -> None:
     assert readers.read(jobs, SHORT) == {}
     readers.refresh()
     jobs["ibp0"].gate.set()
-    until(lambda: readers.read(jobs, SHORT) == {"ibp0": 2})
+    wait_for(lambda: readers.read(jobs, SHORT) == {"ibp0": 2})
 
 
 @pytest.mark.slow
@@ -275,7 +269,7 @@ def test_threads_of_slow_devices_end(rack: Rack) -> None:
     assert rack.threads() == ["device ibp0", "device ibp1", "device ibp2"]
     for job in jobs.values():
         job.gate.set()
-    until(lambda: len(rack.threads()) == 1)
+    wait_for(lambda: len(rack.threads()) == 1)
     assert readers.read(jobs, PLENTY) == {"ibp0": 1, "ibp1": 1, "ibp2": 1}
 
 
@@ -289,7 +283,7 @@ def test_a_device_that_is_gone_is_forgotten(rack: Rack) -> None:
         assert readers.read({"ibp1": jobs["ibp1"]}, PLENTY) == {"ibp1": 1}
         assert readers.constants("ibp0") == {}
     readers.keep(())
-    until(lambda: not rack.threads())
+    wait_for(lambda: not rack.threads())
 
 
 @pytest.mark.slow
@@ -307,7 +301,7 @@ def test_a_device_that_is_gone_while_it_blocks_gets_no_second_thread(rack: Rack)
         assert readers.read(jobs, SHORT) == {}
     assert rack.threads() == ["device ibp0"]
     jobs["ibp0"].gate.set()
-    until(lambda: readers.read(jobs, SHORT) == {"ibp0": 3})
+    wait_for(lambda: readers.read(jobs, SHORT) == {"ibp0": 3})
     assert rack.threads() == ["device ibp0"]
 
 
@@ -319,7 +313,7 @@ def test_readers_that_are_dropped_leave_no_thread(rack: Rack) -> None:
     assert DeviceReaders().read(jobs, SHORT) == {"ibp0": 1}
     jobs["ibp1"].gate.set()
     gc.collect()
-    until(lambda: not rack.threads())
+    wait_for(lambda: not rack.threads())
 
 
 @pytest.mark.slow
@@ -331,7 +325,7 @@ def test_closed_readers_notify_no_more(rack: Rack) -> None:
     assert readers.read(jobs, SHORT) == {}
     readers.close()
     jobs["ibp0"].gate.set()
-    until(lambda: not rack.threads())
+    wait_for(lambda: not rack.threads())
     assert rack.calls == []
 
 
@@ -419,7 +413,7 @@ def test_an_idle_thread_uses_no_cpu_time(rack: Rack) -> None:
         time.sleep(0.5)
         return _switches(rack) == before
 
-    until(are_idle)
+    wait_for(are_idle)
 
 
 def _switches(rack: Rack) -> dict[str, str]:
