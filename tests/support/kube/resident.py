@@ -7,7 +7,6 @@ namespace in which their metrics are scraped.
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -24,7 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.support.kernel_tree import BUS, CLASS, HOME, Entries, bdf
 from tests.support.kube.cluster import Cluster
 from tests.support.kube.programs import free_ports
-from tests.support.real_parts import require
+from tests.support.real_parts import lacks, require
 from tests.support.sysfs_on_disk import lay, remove, rewrite
 
 P, IB = "backend.coreweave.cloud", "ib.coreweave.cloud"
@@ -65,9 +64,7 @@ class Scrape:
 
     def lint(self) -> None:
         """Check the exposition with Prometheus' own linter."""
-        require(
-            None if shutil.which("promtool") else "promtool is missing (Debian package prometheus)"
-        )
+        require(lacks("promtool"))
         command = ["promtool", "check", "metrics"]
         done = subprocess.run(command, input=self.text.encode(), capture_output=True, check=False)
         assert (done.returncode, done.stdout + done.stderr) == (0, b"")

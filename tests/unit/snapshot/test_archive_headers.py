@@ -22,6 +22,7 @@ from agent.errors import Malformed
 from agent.snapshot import archive
 from agent.snapshot.archive import MAX_EXTENDED_SIZE, entries
 from tests.support import snapshots
+from tests.support.checkouts import committed, git
 from tests.support.snapshots import SMALL, SPEED, Member, Snapshot, lay, member, members, tar
 
 X, G = tarfile.XHDTYPE, tarfile.XGLTYPE
@@ -202,13 +203,7 @@ def test_every_format_of_gnu_tar_is_read(tmp_path: Path, form: str) -> None:
 def test_an_archive_of_git_is_read(tmp_path: Path) -> None:
     """`git archive` begins with a global header, of the commit."""
     folder, path = lay(tmp_path / "node", SMALL), str(tmp_path / "made.tar")
-    for words in (
-        ["init", "-q"],
-        ["add", "-A"],
-        ["-c", "user.name=a", "-c", "user.email=a@b.c", "commit", "-qm", "a snapshot"],
-        ["archive", "--prefix=node/", "-o", path, "HEAD"],
-    ):
-        subprocess.run(["git", "-C", folder, *words], check=True)
+    git(committed(Path(folder)), "archive", "--prefix=node/", "-o", path, "HEAD")
     assert Path(path).read_bytes()[156:157] == b"g"
     assert snapshots.report(path)["labels"][SPEED] == "400G"
 
