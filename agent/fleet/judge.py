@@ -183,6 +183,10 @@ def _notes(  # noqa: PLR0913, PLR0917 - of all that was compared
         yield from inferred.notes
 
 
+# The usual rate of the ports at one address, and the number that have it of all of them.
+_Share = tuple[float, int, int]
+
+
 class _Rated(NamedTuple):
     """A port with a far end and a known rate."""
 
@@ -211,47 +215,38 @@ def _slow(
     be on standby and count nothing. Ports that are `explained` are left out. `cables` have places.
     """
     by_name = {node.name: node for node in nodes}
-    causes: list[tuple[list[_Rated], _Share]] = []
+    causes: list[list[tuple[_Rated, _Share]]] = []
     for group in groups:
         rated = [port for name in group.nodes if name in by_name for port in _rated(by_name[name])]
-        slow: dict[str, list[_Rated]] = {}  # slow ports by node
-        shares: dict[str, _Share] = {}  # by address
-        for address, same in grouped(rated, lambda port: port.address).items():
+        slow: dict[str, list[tuple[_Rated, _Share]]] = {}  # slow ports by node
+        for same in grouped(rated, lambda port: port.address).values():
             rates = Counter([port.gbps for port in same])
             usual, count = rates.most_common(1)[0]
             if len(rates) > 1 and len(same) >= MIN_PORTS and count >= USUAL * len(same):
-                shares[address] = _Share(usual, count, len(same))
                 for port in same:
                     if port.gbps < usual and port.ref not in explained:
-                        slow.setdefault(port.node, []).append(port)
-        causes += [(ports, shares[ports[0].address]) for ports in slow.values()]
+                        share = usual, count, len(same)
+                        slow.setdefault(port.node, []).append((port, share))
+        causes += slow.values()
     planned = {cable.ref: cable for cable in cables} if causes else {}
-    yield from (_slower(ports, share, planned) for ports, share in causes)
-
-
-class _Share(NamedTuple):
-    """The usual rate of the ports at one address, and the number that have it of all of them."""
-
-    usual: float
-    alike: int
-    total: int
+    yield from (_slower(ports, planned) for ports in causes)
 
 
 def _rated(node: FleetNode) -> Iterator[_Rated]:
     """Yield the ports of a node but for legs of bonds."""
     for port in node.ports:
         is_leg = "-" in port.interface and not port.interface.rpartition("-")[2].isdecimal()
-        if port.gbps is not None and port.far_end and not port.is_lost and not is_leg:
+        if port.gbps is not None and port.far_end and not is_leg:
             address = port.pci or port.interface
             yield _Rated(node.name, port.interface, port.far_end, address, port.gbps)
 
 
 def _slower(
-    ports: Sequence[_Rated], share: _Share, planned: Mapping[PortRef, ComparedCable]
+    ports: Sequence[tuple[_Rated, _Share]], planned: Mapping[PortRef, ComparedCable]
 ) -> Finding:
-    """Return the finding of a node with slow ports; `share` is that of the first one's address."""
-    first, shown, moves = ports[0], [], []
-    for port in ports:
+    """Return the finding of a node with slow ports; the share is that of the first one."""
+    (first, (usual, alike, total)), shown, moves = ports[0], [], []
+    for port, _ in ports:
         rate = encode.gbps(port.gbps) if port.gbps else "a port that is not ACTIVE"
         cable, end = planned.get(port.ref), (port.end.device, port.end.port)
         near, far = port.ref.interface, end_text(end)
@@ -261,12 +256,12 @@ def _slower(
         moves.append(cable.stay if cable else Move(port.ref, end, end))
     verb = "Reseat or replace the cable of" if first.gbps else "Activate"
     text = (
-        f"{verb} {first.ref.node} {listed(shown)}; {share.alike:,} of {share.total:,} such ports "
-        f"of the group run at {encode.gbps(share.usual)}."
+        f"{verb} {first.ref.node} {listed(shown)}; {alike:,} of {total:,} such ports "
+        f"of the group run at {encode.gbps(usual)}."
     )
-    refs = [port.ref for port in ports]
+    refs = [port.ref for port, _ in ports]
     facts = planned[first.ref].facts if first.ref in planned else {}
-    facts |= {"rate-gbps": f"{first.gbps:g}", "usual-gbps": f"{share.usual:g}"}
+    facts |= {"rate-gbps": f"{first.gbps:g}", "usual-gbps": f"{usual:g}"}
     return finding("slow", refs, text, facts=facts, moves=tuple(moves), actual=moves[0].actual)
 
 
