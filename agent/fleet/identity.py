@@ -91,7 +91,6 @@ def findings(fleet: Fleet, silent: Collection[str], off: Off = frozenset()) -> I
 
 
 def _cloned(names: Sequence[str], silent: Collection[str], times: Times) -> Finding:
-    """Return the finding of Nodes that are one machine."""
     stale = [name for name in names if name in silent]
     why = "delete the stale Node, or give each machine its own GUIDs if an image was cloned"
     if 0 < len(stale) < len(names):

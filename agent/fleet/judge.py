@@ -136,7 +136,6 @@ def _undoubled(identities: Iterable[Finding], findings: Iterable[Finding]) -> li
 
 
 def _without_ignored(fleet: Fleet, options: VerifyOptions) -> Fleet:
-    """Return the fleet without the ports that --ignore names."""
     if not options.ignore:
         return fleet
     nodes = []
@@ -168,7 +167,6 @@ def _notes(  # noqa: PLR0913, PLR0917 - of all that was compared
     compared: planned.Compared,
     inferred: Pattern,
 ) -> Iterator[str]:
-    """Yield a line for each plan, and for what was left out."""
     for plan in plans:
         yield f"{plan.title}, {many(len(plan.cables), 'row')}"
         yield from plan.placed_notes

@@ -240,7 +240,6 @@ def _texts(metadata: Json, name: str, problems: list[str]) -> Texts:
 
 
 def _listed(names: Iterable[str]) -> str:
-    """Return the first of the names as text."""
     shown = [visible(name, MAX_QUOTE) for name in names]
     return listed(shown, MAX_NAMES)
 

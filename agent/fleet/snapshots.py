@@ -61,7 +61,6 @@ def read_snapshots(folder: str, selection: Selection, globs: Globs) -> Fleet:
 
 
 def _paths(folder: str) -> list[str]:
-    """Return the paths of the snapshots in natural order."""
     try:
         names = sorted(os.listdir(folder), key=natural)
     except OSError as error:

@@ -155,7 +155,6 @@ def _planned(trunks: Iterable[PlanCable]) -> dict[str, dict[int, str]]:
 
 
 def _unlike_plan(leaf: SeenLeaf, planned: Mapping[int, str]) -> Iterator[Finding]:
-    """Yield a finding if the leaf lacks an uplink of the plan, or has it at another switch."""
     wrong = {
         port: switch
         for port, switch in sorted(planned.items())

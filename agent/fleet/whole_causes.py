@@ -81,7 +81,6 @@ def by_leaf(compared: Iterable[ComparedCable]) -> PlannedLeaves:
 
 
 def _row(leaf: Sequence[ComparedCable]) -> ExpectedRow:
-    """Return the first row of a leaf, without a port."""
     return leaf[0].row._replace(port_id=None, port_name=None)
 
 

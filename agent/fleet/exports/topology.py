@@ -175,7 +175,6 @@ def labeled(nodes: Iterable[FleetNode], key: str) -> tuple[list[str], list[str]]
 
 
 def _usable(nodes: Sequence[FleetNode], key: str, notes: list[str]) -> list[FleetNode]:
-    """Return the nodes to export; note the others by their reason."""
     left: dict[str, list[str]] = defaultdict(list)
     usable = []
     for node in nodes:

@@ -90,7 +90,6 @@ def odd_cables(group: RuledGroup) -> list[Odd]:
 
 
 def _odd(group: RuledGroup, row: NodeRow, column: int) -> Odd | None:
-    """Return what is odd about a cable; None if nothing is."""
     port, seen, wanted = row.ports[column], row.leaves[column], group.leaves[column]
     if not wanted or port.is_lost:
         return None
