@@ -16,6 +16,7 @@ from agent.cabling.findings.finding import ERROR, PortRef
 from agent.cabling.seen import SeenEnd
 from agent.fleet.model import FleetNode, FleetPort, Group, place_text
 from agent.fleet.page.lookup import Leaf, LeafTable, Mark, Marks
+from agent.fleet.pattern.grouping import Column, columns_of
 from agent.text import natural, visible
 
 T = TypeVar("T")
@@ -32,13 +33,11 @@ AT_WANTED = 0.9
 LONGEST = 14  # characters in a box
 MAX_DESCRIBED = 8  # wrong cables in the description
 
-RailKey = tuple[str, int]  # a rail: PCI address or interface, and which port of it
-
 
 class Rail(NamedTuple):
     """One column."""
 
-    key: RailKey
+    key: Column
     interface: str  # the most common name
     pci: str | None
     gbps: float | None  # the most common rate
@@ -105,15 +104,10 @@ class Matrix(NamedTuple):
 def matrix(nodes: Sequence[FleetNode], leaves: LeafTable, marks: Marks) -> Matrix:
     """Return the matrix of the nodes of a group, which are in natural order."""
     # The ports by PCI address, since names differ from node to node.
-    keyed: list[dict[RailKey, FleetPort]] = []
+    keyed: list[dict[Column, FleetPort]] = []
     for node in nodes:
-        count = Counter[str]()
-        ports: dict[RailKey, FleetPort] = {}
-        for port in node.ports:
-            address = port.pci or port.interface
-            ports[address, count[address]] = port
-            count[address] += 1
-        keyed.append(ports)
+        columns, order = columns_of(node)
+        keyed.append(dict(zip(columns, (node.ports[index] for index in order), strict=True)))
     rails = _rails(keyed)
     if len(rails) > WIDEST * max(map(len, keyed), default=0):
         keyed = [{("", place): port for place, port in enumerate(node.ports)} for node in nodes]
@@ -140,8 +134,8 @@ def matrix(nodes: Sequence[FleetNode], leaves: LeafTable, marks: Marks) -> Matri
     return Matrix(rails, tuple(_folded(rows)))
 
 
-def _rails(keyed: Iterable[dict[RailKey, FleetPort]]) -> tuple[Rail, ...]:
-    ports: dict[RailKey, list[FleetPort]] = {}
+def _rails(keyed: Iterable[dict[Column, FleetPort]]) -> tuple[Rail, ...]:
+    ports: dict[Column, list[FleetPort]] = {}
     for of_node in keyed:
         for key, port in of_node.items():
             ports.setdefault(key, []).append(port)

@@ -61,15 +61,12 @@ class LeafTable:
             color = f"c{place % COLORS}" + (f" t{texture}" if texture else "")
             self._of[switch] = Leaf(switch, names.get(switch, switch), color)
         self._names: dict[str, list[str]] = {}
-        self._by_name: dict[str, list[Leaf]] = {}
-        for leaf in self._of.values():
-            for name in {leaf.name, leaf.id}:
-                self._by_name.setdefault(name.casefold(), []).append(leaf)
         for switch, name in uses:
             self._names.setdefault(switch, []).append(name)
-            known = self._by_name.setdefault(name.casefold(), [])
-            if (leaf := self._of[switch]) not in known:
-                known.append(leaf)
+        shown = [(leaf.id, name) for leaf in self._of.values() for name in (leaf.name, leaf.id)]
+        self._by_name: dict[str, dict[Leaf, None]] = {}
+        for switch, name in (*shown, *uses):
+            self._by_name.setdefault(name.casefold(), {})[self._of[switch]] = None
 
     def __getitem__(self, switch: str) -> Leaf:
         """Return the switch of an identity that a port or a group has."""
@@ -77,7 +74,7 @@ class LeafTable:
 
     def named(self, name: str | None) -> list[Leaf]:
         """Return the switches of that name or identity; several where a name is used twice."""
-        return self._by_name.get((name or "").casefold(), [])
+        return [*self._by_name.get((name or "").casefold(), ())]
 
     def names(self, leaf: Leaf) -> list[str]:
         """Return the names of a switch as its ports have them, and its identity."""
