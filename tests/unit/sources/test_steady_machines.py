@@ -17,7 +17,7 @@ from agent.kube.remembered import annotate, pins
 from agent.model import PortRole, RdmaDevice, Seen
 from agent.sources.steady import CONFIRM, RoleMemory
 from agent.sysfs.bus import Bus
-from tests.support.devices import backend, decide, without_route
+from tests.support.devices import backend, decide, plain, without_route
 from tests.support.machines import FOLDERS, evidence_of
 from tests.support.remembering import alone
 from tests.support.shuffle import Shuffle
@@ -50,10 +50,6 @@ PARENTS = {"cx8-ib-smi", "gb300-nvl72", "roce-subfunction"}
 NO_ADDRESS = {"soft-roce"}  # so its ports are not in the annotation
 
 
-def with_ports(device: RdmaDevice, **facts: Any) -> RdmaDevice:
-    return device._replace(ports=tuple(port._replace(**facts) for port in device.ports))
-
-
 def missing(
     devices: Sequence[RdmaDevice], bus: Bus, backend: Sequence[RdmaDevice]
 ) -> Iterator[tuple[Sequence[RdmaDevice], Bus]]:
@@ -71,8 +67,8 @@ def missing(
         yield others, bus
         yield [other for other in others if other.pci != one.pci], without(one.pci)
     yield [one for one in devices if one not in backend[1:]], bus
-    yield [with_ports(one, state="DOWN") for one in devices], bus
-    yield [with_ports(one, state="DOWN") if one in backend else one for one in devices], bus
+    yield [plain(one, state="DOWN") for one in devices], bus
+    yield [plain(one, state="DOWN") if one in backend else one for one in devices], bus
     yield [without_route(one) for one in devices], bus
 
 
