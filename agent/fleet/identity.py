@@ -12,12 +12,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
-from agent.cabling.findings.finding import Finding, PortRef, end_text, finding
+from agent.cabling.findings.finding import Finding, end_text, finding
 from agent.cabling.findings.names import Off, guid, mac, name_keys, node_key
-from agent.cabling.seen import SeenEnd
-from agent.fleet.model import Fleet
+from agent.fleet.model import Fleet, Wire, wires
 from agent.grouped import grouped
 from agent.text import listed, natural, utc
 
@@ -25,34 +23,6 @@ MAX_CACHED = 1 << 16  # identifiers
 MAX_CLAIMS = 0.5  # share of a switch's claimed ports that may be claimed twice
 MANY_NAMES = 4  # that are of several switches each: two fabrics
 MUCH_OLDER = 3600  # seconds between two reports, which are an hour apart at most
-
-
-class _Claim(NamedTuple):
-    """A switch port that a port of a node sees."""
-
-    node: str
-    interface: str
-    end: SeenEnd
-
-    @property
-    def port(self) -> PortRef:
-        """The port of the node."""
-        return PortRef(self.node, self.interface)
-
-    @property
-    def name(self) -> str:
-        """The name of the switch alone; "" without one."""
-        return self.end.name or ""
-
-    @property
-    def address(self) -> str:
-        """The GUID or MAC address of the switch; "" without one."""
-        return _address(self.end.id) or ""
-
-    @property
-    def identity(self) -> str:
-        """The address of the switch, or else its other identifier."""
-        return _identity_of(self.end.id, self.end.label)
 
 
 Times = Mapping[str, int | None]  # when each node reported last
@@ -69,23 +39,18 @@ def findings(fleet: Fleet, silent: Collection[str], off: Off = frozenset()) -> I
         yield _cloned(names, silent, times)
         for name in names:
             machines[name].add(machine)
-    claims = [
-        _Claim(node.name, port.interface, end)
-        for node in fleet.nodes
-        if node.name not in silent
-        for port in node.ports
-        if (end := port.far_end)
-    ]
+    # the switch ports that ports of nodes see
+    claims = [*wires(node for node in fleet.nodes if node.name not in silent)]
     yield from _switches(claims, off)
     pairs = [same for same in _claimed_twice(claims, off) if len(same) == 2]
 
-    def cause_of(pair: Sequence[_Claim]) -> tuple[object, ...]:
+    def cause_of(pair: Sequence[Wire]) -> tuple[object, ...]:
         """Two nodes are one cause, two interfaces of a node another at each switch port."""
-        (first, _), (second, _) = (claim.port for claim in pair)
-        return (first, second) if first != second else pair[0]
+        first, second = (claim.ref for claim in pair)
+        return (first.node, second.node) if first.node != second.node else (first, second)
 
     for same in grouped(pairs, cause_of).values():
-        first, second = (claim.port.node for claim in same[0])
+        first, second = (claim.node.name for claim in same[0])
         if first == second or not machines[first] & machines[second]:
             yield _claim(same, times)
 
@@ -132,9 +97,13 @@ def _identity_of(identity: str | None, label: str) -> str:
 # switches
 
 
-def _switches(claims: Iterable[_Claim], off: Off) -> Iterator[Finding]:
+def _named(claim: Wire) -> tuple[str, str]:
+    """Return the address and the name of a switch alone; "" without one."""
+    return _address(claim.end.id) or "", claim.end.name or ""
+
+
+def _switches(claims: Sequence[Wire], off: Off) -> Iterator[Finding]:
     """Yield the switches with one identifier and two names, and those with one name and two."""
-    claims = list(claims)
     seen = {(claim.end.id, claim.end.name) for claim in claims}
     pairs = {(address, name) for number, name in seen if name and (address := _address(number))}
     keys = _names(pairs, off)
@@ -149,19 +118,19 @@ def _switches(claims: Iterable[_Claim], off: Off) -> Iterator[Finding]:
         for address, name in pairs
         if len(of_address[address]) > 1 or len(of_name[whole[name]]) > 1
     }
-    doubtful = [claim for claim in claims if odd and (claim.address, claim.name) in odd]
-    by_address = grouped(doubtful, lambda claim: claim.address)
+    doubtful = [claim for claim in claims if odd and _named(claim) in odd]
+    by_address = grouped(doubtful, lambda claim: _named(claim)[0])
     for address, same in by_address.items():
-        by_name = grouped(same, lambda claim: keys[claim.address, claim.name])
+        by_name = grouped(same, lambda claim: keys[_named(claim)])
         if len(by_name) > 1:
             yield _several_names(address, [*by_name.values()])
-    by_name = grouped(doubtful, lambda claim: whole[claim.name])
+    by_name = grouped(doubtful, lambda claim: whole[_named(claim)[1]])
     yield from _several_addresses(by_name.values())
 
 
-def _several_names(address: str, parts: Sequence[Sequence[_Claim]]) -> Finding:
+def _several_names(address: str, parts: Sequence[Sequence[Wire]]) -> Finding:
     """Return the finding of one identifier; the parts have a name each."""
-    names = sorted({part[0].name for part in parts}, key=natural)
+    names = sorted({part[0].end.device for part in parts}, key=natural)
     why = "it was renamed, or two switches have one identifier"
     if _share_a_port(parts):
         why = "two switches have one identifier, so give each its own"
@@ -169,16 +138,16 @@ def _several_names(address: str, parts: Sequence[Sequence[_Claim]]) -> Finding:
     return _identity(parts, f"Look at the switch {called}: {why}.", ["names", address], names[0])
 
 
-def _several_addresses(of_names: Iterable[Sequence[_Claim]]) -> Iterator[Finding]:
+def _several_addresses(of_names: Iterable[Sequence[Wire]]) -> Iterator[Finding]:
     """Yield the names of several switches; many such names are one finding."""
     shared = []  # for each of these names: what is seen of each switch
     for same in of_names:
-        switches = grouped(same, lambda claim: claim.address).values()
+        switches = grouped(same, lambda claim: _named(claim)[0]).values()
         parts = [part for part in switches if len(_ports(part)) > 1]  # not of a port alone
         if len(parts) > 1 and _share_a_port(parts):
             shared.append(parts)
     if len(shared) >= MANY_NAMES:
-        names = sorted({parts[0][0].name for parts in shared}, key=natural)
+        names = sorted({parts[0][0].end.device for parts in shared}, key=natural)
         text = (
             f"Give each switch a name of its own: {len(shared):,} names ({listed(names)}) are each "
             "of several switches; two fabrics may have the same names, or the Nodes be of two "
@@ -187,9 +156,9 @@ def _several_addresses(of_names: Iterable[Sequence[_Claim]]) -> Iterator[Finding
         yield _identity([part for parts in shared for part in parts], text, ["ids"], None)
         return
     for parts in shared:
-        name = parts[0][0].name
+        name = parts[0][0].end.device
         ids = sorted({part[0].end.id or "" for part in parts})
-        seen = listed([part[0].port.text for part in parts])
+        seen = listed([part[0].ref.text for part in parts])
         text = (
             f"Rename all but one of the switches called {name}: they are {' and '.join(ids)}, "
             f"seen by {seen}."
@@ -209,20 +178,20 @@ def _names(pairs: Iterable[tuple[str, str]], off: Off) -> dict[tuple[str, str], 
     }
 
 
-def _ports(part: Iterable[_Claim]) -> set[str]:
+def _ports(part: Iterable[Wire]) -> set[str]:
     return {claim.end.port_id for claim in part if claim.end.port_id}
 
 
-def _share_a_port(parts: Sequence[Sequence[_Claim]]) -> bool:
+def _share_a_port(parts: Sequence[Sequence[Wire]]) -> bool:
     """Return True if two identifiers were seen at one port: no two parts of one chassis."""
     ports = [*map(_ports, parts)]
     return sum(map(len, ports)) > len(set().union(*ports))
 
 
 def _identity(
-    parts: Sequence[Sequence[_Claim]], text: str, key: Sequence[object], device: str | None
+    parts: Sequence[Sequence[Wire]], text: str, key: Sequence[object], device: str | None
 ) -> Finding:
-    ports = [claim.port for part in parts for claim in part]
+    ports = [claim.ref for part in parts for claim in part]
     nodes = sorted({port.node for port in ports}, key=natural)
     end = (device, None)
     return finding("switch-identity", ports, text, nodes=nodes, key=key, actual=end)
@@ -231,28 +200,28 @@ def _identity(
 # switch ports
 
 
-def _claimed_twice(claims: Iterable[_Claim], off: Off) -> Iterator[list[_Claim]]:
+def _claimed_twice(claims: Iterable[Wire], off: Off) -> Iterator[list[Wire]]:
     """Yield the claims of each switch port with several, if the switch numbers its ports."""
     known = [claim for claim in claims if claim.end.port_id]
     ends = (claim.end for claim in known)
     ports = {(_identity_of(end.id, end.label), end.port_id, end.port_name) for end in ends}
     if len(ports) == len(known):
         return
-    keys = _names({(claim.identity, claim.end.device) for claim in known}, off)
 
-    def switch_of(claim: _Claim) -> tuple[str, str]:
-        return claim.identity, keys[claim.identity, claim.end.device]
+    def named(claim: Wire) -> tuple[str, str]:
+        return _identity_of(claim.end.id, claim.end.label), claim.end.device
 
-    for switch in grouped(known, switch_of).values():
+    keys = _names(set(map(named, known)), off)
+    for switch in grouped(known, lambda claim: (named(claim)[0], keys[named(claim)])).values():
         by_port = grouped(switch, lambda claim: (claim.end.port_id, claim.end.port_name))
         twice = [same for same in by_port.values() if len(same) > 1]
         if len(by_port) == 1 or len(twice) <= MAX_CLAIMS * len(by_port):
             yield from twice
 
 
-def _claim(pairs: Sequence[Sequence[_Claim]], times: Times) -> Finding:
+def _claim(pairs: Sequence[Sequence[Wire]], times: Times) -> Finding:
     """Return the finding of switch ports that the same two nodes see; the older report is named."""
-    ports = [claim.port for pair in pairs for claim in pair]
+    ports = [claim.ref for pair in pairs for claim in pair]
     first, second = ports[:2]
     end = pairs[0][0].end.device, pairs[0][0].end.port
     time, other, older = times.get(first.node), times.get(second.node), None

@@ -10,7 +10,6 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from agent import encode
 from agent.cabling import words
@@ -28,14 +27,13 @@ from agent.cabling.findings.finding import (
 )
 from agent.cabling.judge import DEFAULTS, VerifyOptions
 from agent.cabling.plans.model import Plan
-from agent.cabling.seen import SeenEnd
 from agent.cabling.unstable import UnstableLink
 from agent.cabling.unstable import findings as of_links
 from agent.encode import Naming
 from agent.errors import Malformed
 from agent.fleet import identity, planned, silent, uplinks
 from agent.fleet.expectation import MAX_NOTES, Expectations
-from agent.fleet.model import Fleet, FleetNode, Group, Judged
+from agent.fleet.model import Fleet, FleetNode, FleetPort, Group, Judged, Wire, wires
 from agent.fleet.pattern.infer import Pattern
 from agent.fleet.pattern.infer import infer as of_fleet
 from agent.fleet.seen import names_of
@@ -185,21 +183,6 @@ def _notes(  # noqa: PLR0913, PLR0917 - of all that was compared
 _Share = tuple[float, int, int]
 
 
-class _Rated(NamedTuple):
-    """A port with a far end and a known rate."""
-
-    node: str
-    interface: str
-    end: SeenEnd
-    address: str  # of its PCI function, or else the interface
-    gbps: float
-
-    @property
-    def ref(self) -> PortRef:
-        """The port."""
-        return PortRef(self.node, self.interface)
-
-
 def _slow(
     nodes: Iterable[FleetNode],
     groups: Iterable[Group],
@@ -213,53 +196,52 @@ def _slow(
     be on standby and count nothing. Ports that are `explained` are left out. `cables` have places.
     """
     by_name = {node.name: node for node in nodes}
-    causes: list[list[tuple[_Rated, _Share]]] = []
+    causes: list[list[tuple[Wire, _Share]]] = []
     for group in groups:
-        rated = [port for name in group.nodes if name in by_name for port in _rated(by_name[name])]
-        slow: dict[str, list[tuple[_Rated, _Share]]] = {}  # slow ports by node
-        for same in grouped(rated, lambda port: port.address).values():
-            rates = Counter([port.gbps for port in same])
+        members = (by_name[name] for name in group.nodes if name in by_name)
+        rated = [wire for wire in wires(members) if _is_rated(wire.port)]
+        slow: dict[str, list[tuple[Wire, _Share]]] = {}  # slow ports by node
+        for same in grouped(rated, lambda wire: wire.port.pci or wire.port.interface).values():
+            rates = Counter([wire.port.gbps or 0.0 for wire in same])
             usual, count = rates.most_common(1)[0]
             if len(rates) > 1 and len(same) >= MIN_PORTS and count >= USUAL * len(same):
-                for port in same:
-                    if port.gbps < usual and port.ref not in explained:
+                for wire in same:
+                    if (wire.port.gbps or 0.0) < usual and wire.ref not in explained:
                         share = usual, count, len(same)
-                        slow.setdefault(port.node, []).append((port, share))
+                        slow.setdefault(wire.node.name, []).append((wire, share))
         causes += slow.values()
     planned = {cable.ref: cable for cable in cables} if causes else {}
     yield from (_slower(ports, planned) for ports in causes)
 
 
-def _rated(node: FleetNode) -> Iterator[_Rated]:
-    """Yield the ports of a node but for legs of bonds."""
-    for port in node.ports:
-        is_leg = "-" in port.interface and not port.interface.rpartition("-")[2].isdecimal()
-        if port.gbps is not None and port.far_end and not is_leg:
-            address = port.pci or port.interface
-            yield _Rated(node.name, port.interface, port.far_end, address, port.gbps)
+def _is_rated(port: FleetPort) -> bool:
+    """Return True for a port whose rate is known, but for a leg of a bond."""
+    is_leg = "-" in port.interface and not port.interface.rpartition("-")[2].isdecimal()
+    return port.gbps is not None and not is_leg
 
 
 def _slower(
-    ports: Sequence[tuple[_Rated, _Share]], planned: Mapping[PortRef, ComparedCable]
+    ports: Sequence[tuple[Wire, _Share]], planned: Mapping[PortRef, ComparedCable]
 ) -> Finding:
     """Return the finding of a node with slow ports; the share is that of the first one."""
     (first, (usual, alike, total)), shown, moves = ports[0], [], []
-    for port, _ in ports:
-        rate = encode.gbps(port.gbps) if port.gbps else "a port that is not ACTIVE"
-        cable, end = planned.get(port.ref), (port.end.device, port.end.port)
-        near, far = port.ref.interface, end_text(end)
+    for wire, _ in ports:
+        rate = encode.gbps(wire.port.gbps) if wire.port.gbps else "a port that is not ACTIVE"
+        cable, end = planned.get(wire.ref), (wire.end.device, wire.end.port)
+        near, far = wire.port.interface, end_text(end)
         if cable:
             near, far = words.near(cable.row), words.present(cable.port, cable)
         shown.append(f"{near} to {far} ({rate})")
-        moves.append(cable.stay if cable else Move(port.ref, end, end))
-    verb = "Reseat or replace the cable of" if first.gbps else "Activate"
+        moves.append(cable.stay if cable else Move(wire.ref, end, end))
+    gbps = first.port.gbps or 0.0
+    verb = "Reseat or replace the cable of" if gbps else "Activate"
     text = (
-        f"{verb} {first.ref.node} {listed(shown)}; {alike:,} of {total:,} such ports "
+        f"{verb} {first.node.name} {listed(shown)}; {alike:,} of {total:,} such ports "
         f"of the group run at {encode.gbps(usual)}."
     )
-    refs = [port.ref for port, _ in ports]
+    refs = [wire.ref for wire, _ in ports]
     facts = planned[first.ref].facts if first.ref in planned else {}
-    facts |= {"rate-gbps": f"{first.gbps:g}", "usual-gbps": f"{usual:g}"}
+    facts |= {"rate-gbps": f"{gbps:g}", "usual-gbps": f"{usual:g}"}
     return finding("slow", refs, text, facts=facts, moves=tuple(moves), actual=moves[0].actual)
 
 

@@ -8,13 +8,13 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
 from agent.cabling.findings.baseline import Accepted
-from agent.cabling.findings.finding import Finding
+from agent.cabling.findings.finding import Finding, PortRef
 from agent.cabling.seen import SeenEnd
 from agent.model import PlatformPosition
 from agent.reasons import BadLink
@@ -80,6 +80,27 @@ class FleetNode:
     problems: tuple[str, ...] = ()  # one line each: what could not be read of this Node
     # with --tiers, of a few nodes of a leaf group, by leaf (GUID)
     uplinks: Mapping[str, LeafUplinks] = field(default_factory=dict)
+
+
+class Wire(NamedTuple):
+    """The cable of a port that has a neighbor now."""
+
+    node: FleetNode
+    port: FleetPort
+    end: SeenEnd
+
+    @property
+    def ref(self) -> PortRef:
+        """The port."""
+        return PortRef(self.node.name, self.port.interface)
+
+
+def wires(nodes: Iterable[FleetNode]) -> Iterator[Wire]:
+    """Yield the cables of nodes."""
+    for node in nodes:
+        for port in node.ports:
+            if port.far_end:
+                yield Wire(node, port, port.far_end)
 
 
 @dataclass(frozen=True, slots=True)

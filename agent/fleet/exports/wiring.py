@@ -14,29 +14,15 @@ from typing import NamedTuple
 
 from agent import encode
 from agent.cabling.plans.own import COLUMNS, rows_text
-from agent.cabling.seen import SeenEnd
 from agent.encode import Naming
 from agent.fleet.exports.text import Exported, commented, listed
 from agent.fleet.exports.topology import Levels
-from agent.fleet.model import Fleet, FleetNode, FleetPort
+from agent.fleet.model import Fleet, FleetPort, Wire, wires
 from agent.kube.managed_fields import Keys
 from agent.text import natural, visible
 
 MAX_CELL = 1000  # characters
 TITLES = (*COLUMNS, "rate", "pci", "switch-id", "leaf-group", "tier-1", "tier-2", "accelerator")
-
-
-class Wire(NamedTuple):
-    """The cable of one port."""
-
-    node: FleetNode
-    port: FleetPort
-    end: SeenEnd
-
-    @property
-    def rate(self) -> str | None:
-        """Return the rate that the port counts, `400G`; None if it counts nothing."""
-        return encode.gbps(self.port.gbps) if self.port.gbps else None
 
 
 class Wiring(NamedTuple):
@@ -56,7 +42,7 @@ def csv_rows(fleet: Fleet, naming: Naming, _given: Levels = ()) -> Exported:
     tiers = Keys(naming).tiers
     for link in wiring.links:
         node, port, end = link
-        cells = [node.name, port.interface, end.device, end.port_id, end.port_name, link.rate]
+        cells = [node.name, port.interface, end.device, end.port_id, end.port_name, _rate(port)]
         cells += [port.pci, end.id, node.leaf_group, *map(node.labels.get, tiers), node.accelerator]
         rows.append([visible(cell or "", MAX_CELL) for cell in cells])
     return Exported(rows_text(rows, names=True), wiring.notes)
@@ -81,10 +67,15 @@ def graph(fleet: Fleet, _naming: Naming, _given: Levels = ()) -> Exported:
     for link in wiring.links:
         node, port, end = link
         far = f"{_id(wiring.switches[end.switch])}:{_id(end.port or '?')}"
-        rate = f" [rate={_id(link.rate)}]" if link.rate else ""
+        rate = f" [rate={_id(rated)}]" if (rated := _rate(port)) else ""
         text.write(f"  {far} -- {_id(node.name)}:{_id(port.interface)}{rate}\n")
     text.write("}\n")
     return Exported(text.getvalue(), wiring.notes)
+
+
+def _rate(port: FleetPort) -> str | None:
+    """Return the rate that a port counts, `400G`; None if it counts nothing."""
+    return encode.gbps(port.gbps) if port.gbps else None
 
 
 def _id(text: str) -> str:
@@ -97,14 +88,9 @@ def _wiring(fleet: Fleet) -> Wiring:
 
     If two switches share a name, each is named with its identity.
     """
-    links: list[Wire] = []
-    silent: list[str] = []
-    for node in fleet.nodes:
-        for port in node.ports:
-            if port.far_end is None:
-                silent.append(f"{node.name}/{port.interface}")
-            else:
-                links.append(Wire(node, port, port.far_end))
+    links = tuple(wires(fleet.nodes))
+    ports = ((node.name, port) for node in fleet.nodes for port in node.ports)
+    silent = [f"{name}/{port.interface}" for name, port in ports if not port.far_end]
     bare = [node.name for node in fleet.nodes if not node.ports]
     notes = [f"without a neighbor: {listed(silent, 'port')}"] if silent else []
     notes += [f"without a port: {listed(bare)}"] if bare else []
@@ -117,7 +103,7 @@ def _wiring(fleet: Fleet) -> Wiring:
         switch: name if times[name] == 1 else f"{name} {switch}" for switch, name in first.items()
     }
     names = dict(sorted(named.items(), key=lambda item: natural(item[1])))
-    return Wiring(tuple(links), names, tuple(notes))
+    return Wiring(links, names, tuple(notes))
 
 
 def plain(text: str) -> str:
