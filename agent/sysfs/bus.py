@@ -143,6 +143,7 @@ class Bus:
         failure: str | None = None,  # the error, if the bus could not be listed
     ) -> None:
         self.functions, self.unread, self.failure = functions, unread, failure
+        self._nearest: dict[tuple[str | None, int | None], Beside] = {}  # as `beside` found it
         # bound to a driver or not
         self.gpus = tuple(function for function in functions.values() if function.is_gpu)
 
@@ -153,6 +154,11 @@ class Bus:
 
     def beside(self, address: str | None, numa_node: int | None = None) -> Beside:
         """Return the nearest GPU of a function; of several that at the lowest address."""
+        if (nearest := self._nearest.get((address, numa_node))) is None:
+            nearest = self._nearest[address, numa_node] = self._beside(address, numa_node)
+        return nearest
+
+    def _beside(self, address: str | None, numa_node: int | None) -> Beside:
         nic = self.functions.get(address or "")
         if nic is None or nic.bridges is None:
             return NOWHERE

@@ -12,6 +12,7 @@ from zlib import crc32
 from agent.host import Host
 from agent.snapshot.tree import MemoryStore, Tree
 from agent.sysfs.reader import Root
+from agent.sysfs.worker import DeviceReaders, DeviceWorker, InlineWorker
 
 Entries = dict[str, "bytes | str | None"]  # file, link, folder
 CLASS, NET, BUS = "sys/class/infiniband", "sys/class/net", "sys/bus/pci/devices"
@@ -218,5 +219,14 @@ class BeforeReads:
 
 
 def host(root: Kernel, excluded: Iterable[str] = (), deadline: float = 5.0) -> Host:
-    """A host with this root."""
-    return Host(root, clock=lambda: 0.0, name="n1", excluded=tuple(excluded), deadline=deadline)
+    """A host with this root; devices have threads of their own only if one of them blocks."""
+    worker = DeviceWorker if root.blocks_below else InlineWorker
+    return Host(
+        root,
+        clock=lambda: 0.0,
+        name="n1",
+        excluded=tuple(excluded),
+        deadline=deadline,
+        readers=DeviceReaders(worker=worker),
+        subnet_readers=DeviceReaders(worker=worker),
+    )
