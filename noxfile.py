@@ -43,8 +43,9 @@ def install(session: nox.Session, *groups: str) -> None:
 
 
 def python(session: nox.Session, module: str, *arguments: str, **env: str) -> None:
-    """Run a module in .venv."""
-    session.run(str(PYTHON), "-m", module, *arguments, env=env)
+    """Run a module in .venv; what it compiles is kept, or each worker would compile all again."""
+    variables: dict[str, str | None] = {"PYTHONDONTWRITEBYTECODE": None}  # set in many containers
+    session.run(str(PYTHON), "-m", module, *arguments, env=variables | env)
 
 
 @nox.session(tags=["fast"])
