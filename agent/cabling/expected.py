@@ -113,8 +113,9 @@ class Expected(NamedTuple):
     @property
     def far_ports(self) -> frozenset[FarPort]:
         """The far ends of the rows, by each name of their ports."""
-        named = (row for row in self.rows if row.device)
-        return frozenset((row.device or "", port) for row in named for port in row.ports)
+        return frozenset(
+            [(device, port) for row in self.rows if (device := row.device) for port in row.ports]
+        )
 
     @property
     def switches(self) -> frozenset[str]:

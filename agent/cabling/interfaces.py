@@ -263,6 +263,8 @@ def require_any(path: str, entries: HcaMap, nodes: Iterable[str]) -> None:
 
 def names_of(entries: HcaMap, node: str) -> dict[str, str]:
     """Return the interfaces of a node by the texts of the plan."""
+    if not entries:
+        return {}
     names = (node.lower(), node.lower().partition(".")[0])
     by_port: dict[str, str] = {}
     # stable: in the file's order

@@ -79,10 +79,9 @@ def verify(expected: Expected, node: SeenNode, options: VerifyOptions = DEFAULTS
     """Compare the expected half with the observed one."""
     off, draft = options.off | expected.off | unsafe(expected.switches), Draft(node.name)
     mapped = names_of(options.hca_map, node.name)
-    resolved = interfaces.resolve(expected.rows, node, mapped, expected.numbers)
-    planned = _cables(resolved)
-    kept, resolved = _without_ignored(node, resolved, options)
-    ignored = planned - _cables(resolved)
+    every = interfaces.resolve(expected.rows, node, mapped, expected.numbers)
+    kept, resolved = _without_ignored(node, every, options)
+    ignored = _cables(every) - _cables(resolved) if options.ignore else 0
     compared = cables.check_all(resolved.rows, kept, resolved.numbered, expected.devices, off)
     compared = _placed(of_cables.without_doubled(compared, expected), expected)
     without = tuple((row, why) for row, why in resolved.without if row.mark != IGNORE)

@@ -12,6 +12,7 @@ that are seen: all of it is small, where a plan of 1 MiB is tens of megabytes.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 
@@ -48,7 +49,8 @@ class PlanIndex:
         self.rows: dict[str, list[ExpectedRow]] = {}  # by node
         self.names: dict[str, None] = {}  # of hosts and switches
         interfaces: set[str] = set()
-        self._users: dict[str, dict[str, list[End]]] = {}  # by device, then port, as `end_key`
+        # by device, then port, as `end_key`
+        self._users = defaultdict[str, dict[str, list[End]]](lambda: defaultdict(list))
         self._like: dict[str, frozenset[str]] = {}
         places: dict[str, Spot] = {}  # by the name of the switch
         for cable in cables:
@@ -60,7 +62,7 @@ class PlanIndex:
                     places[near.node] = spot(near)
                 if cable.mark != IGNORE:
                     device, port = end_key(far.node, far.interface)
-                    self._users.setdefault(device, {}).setdefault(port, []).append(near)
+                    self._users[device][port].append(near)
                 self.names[near.node] = None
                 interfaces.add(near.interface)
         self.places = LeafPlaces(places)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from difflib import get_close_matches
+from functools import cached_property
 
 from agent.cabling.cables import shapes
 from agent.cabling.expected import Expected, from_labels
@@ -66,7 +67,7 @@ class Expectations:
             yield f"not compared: {name} may be {' or '.join(others)}"
         if len(self.hosts.ambiguous) > MAX_NOTES:
             yield f"not compared: {len(self.hosts.ambiguous) - MAX_NOTES:,} more names of hosts"
-        if missing := self._missing_hosts():
+        if missing := self._missing_hosts:
             yield f"hosts of the plan without a Node: {listed(missing)}"
 
     def gap(self, expected: Collection[str], compared: int, *, is_selected: bool) -> Gap | None:
@@ -79,7 +80,7 @@ class Expectations:
             for node in self._nodes
             if node.name not in expected and (count := sum(not port.is_lost for port in node.ports))
         ]
-        hosts = [] if is_selected else self._missing_hosts()
+        hosts = [] if is_selected else self._missing_hosts
         if not (nodes or hosts):
             return None
         missing = {*hosts}
@@ -93,6 +94,7 @@ class Expectations:
         nearest = tuple(sorted((folded[name] for name in alike), key=natural))
         return Gap(names, tuple(hosts), nearest, compared, cables)
 
+    @cached_property
     def _missing_hosts(self) -> list[str]:
         """Return the names of the form of a Node's that are no Node and no far end."""
         leaves = {row.device for rows in self.index.rows.values() for row in rows}
