@@ -79,10 +79,14 @@ def _identified(nodes: Sequence[FleetNode]) -> tuple[FleetNode, ...]:
     Without it one switch would be two: by its identifier, and by its label. One label may have
     several switches, two of one name: it is left as it is.
     """
+    every = [port.far_end for node in nodes for port in node.ports if port.far_end]
+    lacking = {end.label for end in every if end.id is None}
+    if not lacking:
+        return tuple(nodes)
     ends = defaultdict[str, dict[str, SeenEnd]](dict)
-    for port in (port for node in nodes for port in node.ports):
-        if port.far_end and port.far_end.id is not None:
-            ends[port.far_end.label].setdefault(port.far_end.id, port.far_end)
+    for end in every:
+        if end.id is not None and end.label in lacking:
+            ends[end.label].setdefault(end.id, end)
     known = {label: next(iter(some.values())) for label, some in ends.items() if len(some) == 1}
 
     def identified(port: FleetPort) -> FleetPort:

@@ -130,7 +130,8 @@ def cables_of(source: PlanContent) -> Iterator[PlanCable]:
     of_near, of_far = of_side(NEAR, fields_at), of_side(FAR, fields_at)
     place = None
     for place, cells in rows:
-        if len(cells) < len(columns) or any(map(str.strip, cells[len(columns) :])):
+        more = len(cells) - len(columns)
+        if more and (more < 0 or any(map(str.strip, cells[-more:]))):
             raise Malformed(f"{place}: {len(cells)} cells, and the header has {len(columns)}")
         stripped = [*map(str.strip, cells)]
         faults = [*map(_name_fault, names, of_names(stripped))]
