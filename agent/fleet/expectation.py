@@ -18,7 +18,7 @@ from agent.cabling.plan_index import Hosts, PlanIndex
 from agent.cabling.plans.model import Plan
 from agent.encode import Naming
 from agent.errors import Malformed
-from agent.fleet.model import Fleet, FleetNode, Gap
+from agent.fleet.model import Fleet, FleetNode, Gap, wires
 from agent.text import listed, natural
 
 NONE = Expected()
@@ -115,7 +115,7 @@ class Expectations:
         expected = from_labels(labels, self._naming, source) if labels else NONE
         if not self._has_plans:
             return expected
-        ends = [port.far_end for port in node.ports if port.far_end]
+        ends = [wire.end for wire in wires([node])]
         seen = [(end.device, end.port_id or "") for end in ends]
         seen += [(end.device, end.port_name) for end in ends if end.port_name]
         planned = self.index.of(node.name, seen)

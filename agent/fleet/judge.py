@@ -248,10 +248,9 @@ def _slower(
 def _unstable(nodes: Sequence[FleetNode], cables: Iterable[ComparedCable]) -> Iterator[Finding]:
     """Yield a finding for each cause of links with errors; `cables` are those of the plan."""
     bad = [
-        UnstableLink(PortRef(node.name, port.interface), port.bad_link, port.far_end, "")
-        for node in nodes
-        for port in node.ports
-        if port.bad_link and port.far_end
+        UnstableLink(wire.ref, wire.port.bad_link, wire.end, "")
+        for wire in wires(nodes)
+        if wire.port.bad_link
     ]
     planned, links = {cable.ref: cable for cable in cables} if bad else {}, []
     for link in bad:
@@ -259,8 +258,7 @@ def _unstable(nodes: Sequence[FleetNode], cables: Iterable[ComparedCable]) -> It
         near = words.near(cable.row) if cable else link.ref.interface
         if not cable or cable.status != IGNORED:
             links.append(link._replace(near=f"{link.ref.node} {near}", cable=cable))
-    ends = ((node.name, port.far_end) for node in nodes for port in node.ports)
-    yield from of_links(links, ((name, end) for name, end in ends if end))
+    yield from of_links(links, ((wire.node.name, wire.end) for wire in wires(nodes)))
 
 
 def _firmware(nodes: Iterable[FleetNode]) -> Iterator[Finding]:

@@ -19,7 +19,7 @@ from agent.cabling.findings.finding import (
     place_of,
 )
 from agent.cabling.plans.own import rows_text
-from agent.fleet.model import Gap, Group, Judged
+from agent.fleet.model import Gap, Group, Judged, wires
 from agent.output import junit, report
 from agent.output.layout import joined, opening, section
 from agent.output.report import counted
@@ -131,8 +131,8 @@ def _work(judged: Judged) -> Iterator[list[str]]:
     work = [finding for finding in judged.findings if finding.severity in {ERROR, WARNING}]
     renamed = [finding for finding in work if finding.code == "renamed"]
     if len(renamed) > MAX_RENAMED:  # one line; JSON and CSV have them one by one
-        ends = (port.far_end for node in judged.fleet.nodes for port in node.ports)
-        are_all = {end.device for end in ends if end} <= {finding.actual[0] for finding in renamed}
+        seen = {wire.end.device for wire in wires(judged.fleet.nodes)}
+        are_all = seen <= {finding.actual[0] for finding in renamed}
         names = listed(
             [f"{finding.actual[0]} is {finding.expected[0]} there" for finding in renamed]
         )

@@ -9,7 +9,7 @@ from typing import Any
 from agent.cabling.findings.finding import Finding
 from agent.cabling.plans.model import End, FilePlace, Plan, PlanCable
 from agent.fleet import judge as module
-from agent.fleet.model import Fleet, FleetNode, Group, Judged
+from agent.fleet.model import Fleet, FleetNode, Group, Judged, wires
 from agent.fleet.pattern.infer import Pattern
 from tests.support.small_fleets import cabled, far_end, fleet
 
@@ -24,19 +24,13 @@ def no_pattern(members: Fleet) -> Pattern:
 
 def cables(nodes: Iterable[FleetNode]) -> list[PlanCable]:
     """The cables of nodes, each with its place and racks."""
-    found = [
-        (one.name, port.interface, port.far_end)
-        for one in nodes
-        for port in one.ports
-        if port.far_end
-    ]
     return [
         PlanCable(
-            End(name, interface, None, "A1", str(row)),
-            End(end.device, end.port or "", None, "B3", "40"),
+            End(*wire.ref, None, "A1", str(row)),
+            End(wire.end.device, wire.end.port or "", None, "B3", "40"),
             FilePlace(FILE, None, row),
         )
-        for row, (name, interface, end) in enumerate(found, 2)
+        for row, wire in enumerate(wires(nodes), 2)
     ]
 
 

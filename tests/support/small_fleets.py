@@ -8,7 +8,7 @@ from typing import Any
 
 from agent.cabling.findings.finding import Finding
 from agent.cabling.seen import SeenEnd
-from agent.fleet.model import ROCE, Fleet, FleetNode, FleetPort, Group, Judged
+from agent.fleet.model import ROCE, Fleet, FleetNode, FleetPort, Group, Judged, wires
 from agent.reasons import BadLink
 from agent.text import natural
 
@@ -102,11 +102,10 @@ def old(nodes: list[FleetNode], *names: str, time: int = 1) -> list[FleetNode]:
 def labeled(one: FleetNode, **others: str) -> FleetNode:
     """A node whose expected labels have it as it is."""
     found: dict[str, str] = {}
-    for two in one.ports:
-        if two.far_end:
-            key = f"{P}/neighbors.expected.{two.interface}"
-            found[f"{key}.device"] = two.far_end.label
-            found[f"{key}.port-id"] = two.far_end.port_id or ""
+    for wire in wires([one]):
+        key = f"{P}/neighbors.expected.{wire.port.interface}"
+        found[f"{key}.device"] = wire.end.label
+        found[f"{key}.port-id"] = wire.end.port_id or ""
     return replace(one, labels=found | {f"{P}/{key}": text for key, text in others.items()})
 
 

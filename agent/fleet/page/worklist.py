@@ -17,7 +17,7 @@ from agent.cabling.findings.finding import UNKNOWN, Ends, Finding, place_of
 from agent.cabling.plans.columns import FACTS as OF_PLAN
 from agent.cabling.plans.columns import NEAR
 from agent.encode import gbps
-from agent.fleet.model import Fleet, FleetNode, Judged, place_text
+from agent.fleet.model import Fleet, FleetNode, Judged, place_text, wires
 from agent.fleet.page.lookup import APART, SEVERITIES, common_domain, nodes_of
 from agent.fleet.report import is_compared, outcome, uncompared
 from agent.output.report import UNVERIFIED, accepted_count
@@ -268,7 +268,7 @@ def stops(judged: Judged) -> list[Stop]:
     """Return the leaves in the order of the findings, with what there is to do at each."""
     # without the domain of all nodes, and that of all switches
     nodes = judged.fleet.nodes
-    ends = [port.far_end.device for node in nodes for port in node.ports if port.far_end]
+    ends = [wire.end.device for wire in wires(nodes)]
     domains = {common_domain(node.name for node in nodes), common_domain(ends)} - {""}
     names = "|".join(map(re.escape, sorted(domains, key=len, reverse=True)))
     domain = re.compile(rf"(?<=\w)(?:{names})(?![\w-]|\.\w)" if names else r"(?!)")

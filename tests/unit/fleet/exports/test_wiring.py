@@ -13,17 +13,12 @@ from hypothesis import strategies as st
 from agent.cabling.plans.reader import read_plan
 from agent.cabling.seen import SeenEnd
 from agent.fleet.exports.wiring import csv_rows, graph, plain
-from agent.fleet.model import Fleet, FleetPort
+from agent.fleet.model import Fleet, FleetPort, wires
 from tests.support.wired_fleets import NAMING, flat, fleet, node, tall
 
 
 def cables(found: Fleet) -> set[tuple[str, str, str, str | None]]:
-    return {
-        (one.name, port.interface, port.far_end.device, port.far_end.port_id)
-        for one in found.nodes
-        for port in one.ports
-        if port.far_end
-    }
+    return {(*wire.ref, wire.end.device, wire.end.port_id) for wire in wires(found.nodes)}
 
 
 @pytest.mark.parametrize("found", [flat(), tall()], ids=["flat", "tall"])
