@@ -27,6 +27,7 @@ from tests.support.wired_fleets import (
     mixed,
     names,
     node,
+    tall,
     tiered,
 )
 
@@ -92,6 +93,7 @@ OF_IB = [
 ]
 DOMAINS = [Rack((f"gpu-{at}",), (f"leaf{at}",), domain=f"d{at // 2}") for at in range(4)]
 CROSSED, FEW = ["d1", "d1", "d1", "d2"], ["d1", "d1", None, None]
+OTHER = Naming(prefix="net.example.org", accelerator="net.example.org/domain")
 OTHERS = tuple(f"example.com/tier-{tier}" for tier in range(3))
 SCENARIOS = {
     # names
@@ -229,6 +231,21 @@ SCENARIOS = {
         (),
         NAMING._replace(tiers=OTHERS),
     ),
+    "labels under another prefix": Export(
+        "slurm kueue",
+        fleet(
+            replace(
+                one,
+                labels={
+                    key.replace(NAMING.prefix, OTHER.prefix): value
+                    for key, value in one.labels.items()
+                },
+            )
+            for one in tall().nodes
+        ),
+        (),
+        OTHER,
+    ),
     # --level
     "levels of the operator": Export("slurm kueue", blocked(), (ISLAND, BLOCK)),
     "labels that join whole leaf groups, and look like a topology, are named": Export(
@@ -249,7 +266,7 @@ def told(name: str) -> str:
     for form in scenario.forms.split():
         exported = FORMATS[form](scenario.fleet, scenario.naming, scenario.given)
         notes = [f"note: {note}" for note in exported.notes if note not in exported.text]
-        lines += [f"-- {form}", *notes, *exported.text.splitlines()]
+        lines += [f"-- {form}, {len(exported.notes)} notes", *notes, *exported.text.splitlines()]
     return "\n".join(lines) + "\n"
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.encode import Naming, is_subdomain, is_value
+from agent.encode import is_subdomain, is_value
 from agent.fleet.exports import FORMATS
 from agent.fleet.exports.topology import topology
 from agent.fleet.group import EXPORTS
@@ -73,21 +72,6 @@ def test_a_node_without_a_group_is_said(name: str) -> None:
     (note,) = (note for note in exported.notes if "gpu-009" in note)
     assert f"# {note}" in comments
     assert f"{NAMING.prefix}/leafgroup.current" in note
-
-
-@pytest.mark.parametrize("name", ["kueue", "slurm"])
-def test_the_prefix_is_the_operators(name: str) -> None:
-    naming = Naming(prefix="net.example.org", accelerator="net.example.org/domain")
-    nodes = [
-        replace(
-            one,
-            labels={key.replace(NAMING.prefix, naming.prefix): v for key, v in one.labels.items()},
-        )
-        for one in tall().nodes
-    ]
-    text = FORMATS[name](fleet(nodes), naming, ()).text
-    assert "net.example.org/leafgroup.current" in text
-    assert "coreweave" not in text
 
 
 @pytest.mark.parametrize("text", ATTACKS)
