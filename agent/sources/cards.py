@@ -16,6 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from functools import lru_cache
 
+from agent.grouped import grouped
 from agent.ids import card_of
 from agent.model import RdmaDevice
 
@@ -83,10 +84,11 @@ def socket_direct_twin(
 def joined_slots(devices: Devices) -> dict[str, str]:
     """Return the first slot of each Socket-Direct card, by each of its slots."""
     joined: defaultdict[str, set[str]] = defaultdict(set)
-    for device in devices:
-        others = {card_of(other.pci) for other in devices if _is_alike(device, other)}
-        if others:
-            joined[card_of(device.pci)] |= others | {card_of(device.pci)}
+    for alike in grouped(devices, lambda device: device.sys_image_guid).values():
+        for device in alike:
+            others = {card_of(other.pci) for other in alike if _is_alike(device, other)}
+            if others:
+                joined[card_of(device.pci)] |= others | {card_of(device.pci)}
     return {slot: min(slots) for slot, slots in joined.items()}
 
 

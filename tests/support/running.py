@@ -185,6 +185,7 @@ class World:
         self.ports: set[tuple[str, int]] = set()
         self.is_swept_slowly = False
         self._tree: Tree | None = None  # of `entries` and `errors`, which change between two turns
+        self._files_of: tuple[Entries, dict[str, int]] = {}, {}  # as they were when it was made
         self._events: list[tuple[float, Callable[[], object]]] = []
         self._wakes: set[Event] = set()
         self.runtime = self._agent(**changes)
@@ -321,7 +322,8 @@ class World:
             self._events.remove(event)
             event[1]()
         wakes, self._wakes = self._wakes, set()
-        self._tree = None
+        if self._files_of != (self.entries, self.errors):
+            self._tree = None
         return wakes
 
     def watch(self, netdevs: Iterable[str]) -> None:
@@ -343,7 +345,9 @@ class World:
         return self._files().link(path)
 
     def _files(self) -> Tree:
-        self._tree = self._tree or Tree(MemoryStore(self.entries), self.errors)
+        if self._tree is None:
+            self._files_of = dict(self.entries), dict(self.errors)
+            self._tree = Tree(MemoryStore(self.entries), self.errors)
         return self._tree
 
     def _ask_nvml(self) -> dict[str, Any]:
