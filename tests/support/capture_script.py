@@ -71,7 +71,9 @@ def matching(tree: Path) -> set[str]:
     """Return the files and links of a tree that the list names, by their real path."""
     # glob, since Path.glob gives no dangling link
     found = [path for pattern in listed() for path in glob.glob(pattern, root_dir=tree)]  # noqa: PTH207
-    places = {_place(tree, path) for path in found}
+    split = [path.rpartition("/") for path in found]
+    real = {folder: _real(tree, folder) for folder in {folder for folder, _, _ in split}}
+    places = {f"{real[folder]}/{name}" for folder, _, name in split}
     return {place for place in places if _is_file_or_link(tree / place)}
 
 
@@ -89,12 +91,11 @@ def _is_file_or_link(path: Path) -> bool:
     return path.is_symlink() or path.is_file()
 
 
-def _place(tree: Path, path: str) -> str:
-    """Return the path with the links in its folders resolved."""
-    if path.startswith("proc/"):
-        return path
-    place = tree / path
-    return str((place.parent.resolve() / place.name).relative_to(tree.resolve()))
+def _real(tree: Path, folder: str) -> str:
+    """Return a folder of a tree with its links resolved."""
+    if f"{folder}/".startswith("proc/"):
+        return folder
+    return str((tree / folder).resolve().relative_to(tree.resolve()))
 
 
 def _expanded(word: str) -> list[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import NamedTuple
 
@@ -107,14 +108,24 @@ def counted(decision: Decision) -> dict[tuple[str, int], float]:
     return {(role.device.name, role.port.number): role.counted_gbps or 0.0 for role in backend}
 
 
-def remembered(whole: Node, left: Node) -> Decision:
-    """The decision of an agent with memory, minutes after the loss."""
+def remembering(whole: Node) -> Callable[[Node], Decision]:
+    """Return the decision of an agent that knows the whole node, minutes after a loss."""
     now = 0.0
-    memory = RoleMemory(lambda: now, lambda: now)
-    for seen in (whole, whole, left, left, left):
-        decision = seen.decide(memory)
+    settled = RoleMemory(lambda: now, lambda: now)
+    for _ in range(2):
+        whole.decide(settled)
         now += CONFIRM
-    return decision
+    at_loss = now
+
+    def remembered(left: Node) -> Decision:
+        nonlocal now
+        now, memory = at_loss, deepcopy(settled)
+        for _ in range(3):
+            decision = left.decide(memory)
+            now += CONFIRM
+        return decision
+
+    return remembered
 
 
 def adds(left: Decision, whole: Decision) -> bool:
@@ -186,10 +197,10 @@ def node_of(machine: Path) -> Node | None:
 def test_no_loss_adds_to_the_backend(machine: Path) -> None:
     """With memory none does; of a fresh agent those that FRESH lists."""
     if node := node_of(machine):
-        whole, raised = node.decide(), set()
+        whole, remembered, raised = node.decide(), remembering(node), set()
         for what, lose in losses(node):
             left = lose(node)
-            assert not adds(remembered(node, left), whole), what
+            assert not adds(remembered(left), whole), what
             if adds(fresh := left.decide(), whole):
                 raised.add(what)
                 assert fresh.hints or reasons(node, left), what
@@ -202,11 +213,11 @@ def test_two_losses_at_once_add_nothing(machine: Path) -> None:
     """With memory; of a fresh agent none that FRESH does not list."""
     chance = random.Random(machine.name)  # noqa: S311 - a test
     if node := node_of(machine):
-        whole, each = node.decide(), [*losses(node)]
+        whole, remembered, each = node.decide(), remembering(node), [*losses(node)]
         for _ in range(8):
             (first, lose), (second, lose_more) = chance.sample(each, 2)
             left = lose_more(lose(node))
-            assert not adds(remembered(node, left), whole), (first, second)
+            assert not adds(remembered(left), whole), (first, second)
             if adds(left.decide(), whole):
                 assert {first, second} & FRESH[machine.name]
 
@@ -231,9 +242,9 @@ def test_no_loss_adds_to_a_random_machine(seed: int) -> None:
     """Each alone, and pairs; the front end is known to be elsewhere, or is one of its NICs."""
     machine, chance = Machine(seed), random.Random(seed)  # noqa: S311 - a test
     node = Node(machine.devices, machine.bus, FrontEnd())
-    whole, each = node.decide(), [*losses(node)]
+    whole, remembered, each = node.decide(), remembering(node), [*losses(node)]
     for what, lose in chance.sample(each, min(len(each), 6)):
         left = lose(node)
-        assert not adds(remembered(node, left), whole), what
+        assert not adds(remembered(left), whole), what
         other, lose_more = chance.choice(each)
-        assert not adds(remembered(node, lose_more(left)), whole), (what, other)
+        assert not adds(remembered(lose_more(left)), whole), (what, other)

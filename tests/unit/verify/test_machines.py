@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import cache
 from itertools import product
 from pathlib import Path
 
@@ -24,11 +25,9 @@ from agent.encode import Naming
 from agent.errors import Malformed
 from agent.output.document import node_document
 from agent.output.report import OK, outcome
-from agent.snapshot.replay import replay
-from agent.sources.observe import observe
 from agent.verify.write import FORMATS, written
 from tests.support.cabling import cable
-from tests.support.machines import MACHINES
+from tests.support.machines import MACHINES, observed
 from tests.support.remembering import alone
 
 Ends = tuple[str, str]
@@ -72,8 +71,7 @@ class Machine:
     """A machine folder."""
 
     def __init__(self, folder: Path) -> None:
-        host = replay(str(folder))
-        observation = observe(host)
+        host, observation = observed(folder)
         hardware = inputs.hardware(host, observation)._replace(paths=None)
         self.node = seen_node(node_document(*alone(observation), None, hardware))
         self.ports = [port for port in self.node.ports.values() if port.far_ends]
@@ -95,12 +93,18 @@ class Machine:
                     yield verify(expected, self.node)
 
 
-WITH_NEIGHBORS = [machine for machine in map(Machine, MACHINES) if machine.ends]
+WITH_NEIGHBORS = [
+    folder
+    for folder in MACHINES
+    if "neighbors.current." in (folder / "expected.labels").read_text()
+]
+machine_of = cache(Machine)
 
 
-@pytest.fixture(params=WITH_NEIGHBORS, ids=lambda one: one.node.name)
+@pytest.fixture(params=WITH_NEIGHBORS, ids=lambda folder: folder.name)
 def machine(request: pytest.FixtureRequest) -> Machine:
-    found: Machine = request.param
+    found = machine_of(request.param)
+    assert found.ends
     return found
 
 
