@@ -228,9 +228,10 @@ def entries(captured: Record) -> Contents:
 def write_folder(entries: Mapping[str, Content], folder: str) -> None:
     """Write a new folder, as a whole or not at all. Raises Unavailable."""
     with new_folder(folder, WRITER) as draft:
+        for above in {path.rpartition("/")[0] for path in entries}:
+            (draft / above).mkdir(parents=True, exist_ok=True)
         for path, content in entries.items():
             place = draft / path
-            place.parent.mkdir(parents=True, exist_ok=True)
             if content is None:
                 place.mkdir(exist_ok=True)
             elif isinstance(content, str):

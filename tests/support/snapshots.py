@@ -22,8 +22,9 @@ import pytest
 from agent.encode import Naming
 from agent.model import Observation
 from agent.output.document import Choices, document
-from agent.snapshot.capture import Record, record
+from agent.snapshot.capture import Record, entries, record
 from agent.snapshot.replay import replay
+from agent.snapshot.tree import Contents
 from agent.sources.observe import observe
 from tests.support import forked, machines
 from tests.support.machines import FOLDERS
@@ -149,6 +150,12 @@ def some(*names: str) -> list[ParameterSet]:
 def captured(machine: str) -> tuple[Record, Observation]:
     """The capture of a machine folder, which no test changes."""
     return record(replay(str(FIXTURES / machine)))
+
+
+@cache
+def contents(machine: str) -> Contents:
+    """The files, links and folders of that capture."""
+    return entries(captured(machine)[0])
 
 
 @cache

@@ -51,13 +51,12 @@ def second(snapshot: str, folder: Path, excluded: tuple[str, ...] = ()) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("machine", snapshots.MACHINES)
-def test_a_capture_says_what_the_node_said(tmp_path: Path, machine: str) -> None:
+def test_a_capture_says_what_the_node_said(written: Callable[[str], Path], machine: str) -> None:
     """Byte for byte, also when what was captured is captured again."""
-    first, folder = entries(snapshots.captured(machine)[0]), str(tmp_path / "first")
-    write_folder(first, folder)
+    folder = str(written(machine))
     assert snapshots.text(folder) == snapshots.told(machine)
     again, _ = record(replay(folder))
-    assert entries(again) == first
+    assert entries(again) == snapshots.contents(machine)
 
 
 @pytest.mark.slow

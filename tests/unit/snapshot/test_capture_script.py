@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from agent.snapshot.capture import entries, write_folder
 from tests.support import capture_script
 from tests.support.machines import FOLDERS
-from tests.support.snapshots import captured
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("machine", FOLDERS)
-def test_the_list_has_all_that_is_read(machine: Path, tmp_path: Path) -> None:
+def test_the_list_has_all_that_is_read(machine: Path, written: Callable[[str], Path]) -> None:
     """What `bwagent capture` reads of a machine is in the list of sysfs_fixtures/README.md."""
-    folder = tmp_path / "captured"
-    write_folder(entries(captured(machine.name)[0]), str(folder))
+    folder = written(machine.name)
     read = {path for path in capture_script.files(folder) if not path.endswith("/subsystem")}
     assert read - {"proc/net"} <= capture_script.matching(folder)
 
