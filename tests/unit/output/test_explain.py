@@ -24,7 +24,7 @@ from agent.reasons import HoldReason
 from agent.snapshot.replay import replay
 from agent.sources.observe import observe
 from tests.support.devices import ib
-from tests.support.machines import FOLDERS, MACHINES
+from tests.support.machines import FOLDERS, MACHINES, observed
 from tests.support.nodes import LEAF, LEAF_GROUP, SPEED
 from tests.support.observations import observation
 from tests.support.remembering import alone, completed, knowing
@@ -36,7 +36,7 @@ FIXTURES = MACHINES[0].parent
 
 
 def of_machine(name: str) -> Observation:
-    return observe(replay(str(FIXTURES / name)))
+    return observed(FIXTURES / name)[1]
 
 
 def document(

@@ -21,9 +21,7 @@ from agent.metric import COUNTER, GAUGE, OTHER, Metric, Sample
 from agent.model import Failed, Gpu, IbNeighbor, Link, Neighbor, Problem, Seen
 from agent.output.backend import ABSENT
 from agent.reasons import HoldReason, NeighborReason
-from agent.snapshot.replay import replay
 from agent.sources import NAMES as SOURCES
-from agent.sources.observe import observe
 from agent.telemetry.metrics import (
     COUNTED,
     MAX_LABEL_LENGTH,
@@ -51,7 +49,7 @@ from tests.support.exposition import (
     text,
 )
 from tests.support.kernel_tree import gpu, nic
-from tests.support.machines import MACHINES
+from tests.support.machines import MACHINES, observed
 from tests.support.remembering import knowing
 from tests.support.running import World
 
@@ -537,7 +535,7 @@ def test_the_document_has_the_table(repository: Path, update_golden: bool) -> No
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda path: path.name)
 def test_every_machine_has_metrics(machine: Path) -> None:
     """A captured machine's metrics parse, and no reason is one that the list does not know."""
-    found = series(text(fed(observe(replay(str(machine))), rdma=0.01)))
+    found = series(text(fed(observed(machine)[1], rdma=0.01)))
     assert found["bwagent_observations_total", frozenset()] == 1
     missing = [labels for name, labels in found if name == "bwagent_neighbor_missing"]
     assert not [labels for labels in missing if ("reason", "other") in labels]
