@@ -43,6 +43,11 @@ def read(tree: Entries, errors: Mapping[str, int] | None = None) -> Bus:
     return read_bus(Reader(Kernel(tree, errors=errors), "rdma"), BusMemory())
 
 
+def facts(bus: Bus) -> tuple[object, ...]:
+    """What was read of a bus, without what it has computed of that since."""
+    return bus.functions, bus.unread, bus.failure
+
+
 @pytest.mark.parametrize(
     ("code", "ids", "is_gpu"),
     [
@@ -118,14 +123,14 @@ def test_a_bus_that_cannot_be_listed_is_the_last_one(number: int) -> None:
     assert read_bus(Reader(sick, "rdma"), memory).failure
     known = read_bus(Reader(Kernel(TREE), "rdma"), memory)
     assert read_bus(Reader(sick, "rdma"), memory) is known
-    assert vars(read(TREE, {BUS: ENOENT})) == vars(Bus())
+    assert facts(read(TREE, {BUS: ENOENT})) == facts(Bus())
 
 
 def test_a_bus_that_was_away_is_there_again() -> None:
     memory = BusMemory()
     known = read_bus(Reader(Kernel(TREE), "rdma"), memory)
-    assert vars(read_bus(Reader(Kernel({}), "rdma"), memory)) == vars(Bus())
-    assert vars(read_bus(Reader(Kernel(TREE), "rdma"), memory)) == vars(known)
+    assert facts(read_bus(Reader(Kernel({}), "rdma"), memory)) == facts(Bus())
+    assert facts(read_bus(Reader(Kernel(TREE), "rdma"), memory)) == facts(known)
 
 
 ODD_PATHS = {
