@@ -32,7 +32,7 @@ MAX_LINE = 2000  # characters of one line that names an error or a change
 _UNKNOWN = r"(no such (command|option|setting)|(got )?unexpected|missing argument)\b"
 STREAMS = ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w"))
 LOG_FORMAT, LOG_FORMAT_VARIABLE = "--log-format", "BWAGENT_RUN_LOG_FORMAT"
-WITHOUT_OUTPUT = {"run"}  # commands that write nothing to stdout
+RESIDENT = {"run"}  # commands that stay: they write nothing to stdout, and need little memory
 PLUGIN = "kubectl-bwagent"  # the program that `kubectl bwagent` starts
 
 
@@ -42,14 +42,16 @@ class Terminated(SystemExit):
 
 def run_and_exit(cli: click.Command, settings: object = None) -> NoReturn:
     """Run a command line and exit with its code; `settings` become the object of its context."""
-    collect_later()
+    is_resident = bool(RESIDENT.intersection(sys.argv[1:2]))
+    if not is_resident:
+        collect_later()
     is_stdout_closed = 1 in open_standard_streams()
     signal.signal(signal.SIGTERM, _terminate)
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             # A name may have letters that the encoding of a terminal lacks.
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    if is_stdout_closed and not WITHOUT_OUTPUT.intersection(sys.argv[1:2]):
+    if is_stdout_closed and not is_resident:
         sys.exit(report("bwagent: standard output is closed", 1))
     try:
         code = _run(cli, settings)

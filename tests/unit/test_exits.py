@@ -82,3 +82,24 @@ def test_the_interpreter_is_not_taken_down_around_a_thread(start: str, printed: 
     command = [sys.executable, "-c", STUCK.format(start=start)]
     finished = subprocess.run(command, check=False, capture_output=True, text=True)
     assert (finished.returncode, finished.stdout, finished.stderr) == (0, printed, "")
+
+
+COLLECTING = """
+import gc, sys, click
+from agent.exits import run_and_exit
+usual = gc.get_threshold()
+sys.argv[1:] = [{command!r}]
+@click.command
+@click.argument("command")
+def cli(command):
+    click.echo(gc.get_threshold() == usual)
+run_and_exit(cli)
+"""
+
+
+@pytest.mark.parametrize(("command", "is_usual"), [("run", True), ("probe", False)])
+def test_only_a_short_command_puts_collections_off(command: str, *, is_usual: bool) -> None:
+    """What an agent would not collect while it starts is a megabyte that it has for ever."""
+    program = [sys.executable, "-c", COLLECTING.format(command=command)]
+    finished = subprocess.run(program, check=False, capture_output=True, text=True)
+    assert (finished.stdout, finished.stderr) == (f"{is_usual}\n", "")
