@@ -20,7 +20,7 @@ MAX_REPORTERS = 64  # of a NIC, and versions
 MAX_NAME = 64
 
 
-class Reporter(NamedTuple):
+class HealthReporter(NamedTuple):
     """A health reporter of a NIC or of one of its ports; None is unknown."""
 
     name: str  # DEVLINK_ATTR_HEALTH_REPORTER_NAME: "fw", "fw_fatal", "tx", ...
@@ -49,11 +49,11 @@ class NicHealth(NamedTuple):
 
     pci: str  # DEVLINK_ATTR_DEV_NAME; of another bus than "pci": BUS/NAME
     driver: str | None = None  # DEVLINK_ATTR_INFO_DRIVER_NAME
-    reporters: tuple[Reporter, ...] = ()
+    reporters: tuple[HealthReporter, ...] = ()
     firmware: tuple[Firmware, ...] = ()
 
     @property
-    def in_error(self) -> list[Reporter]:
+    def in_error(self) -> list[HealthReporter]:
         """The reporters in error."""
         return [reporter for reporter in self.reporters if reporter.state == ERROR]
 
@@ -128,7 +128,7 @@ def _nic(row: Any, faults: list[tuple[str, str]]) -> NicHealth:
     return NicHealth(pci, _text(row, "driver", pci), tuple(reporters), tuple(firmware))
 
 
-def _reporter(item: Any, pci: str) -> Reporter:
+def _reporter(item: Any, pci: str) -> HealthReporter:
     name = _text(item, "name", pci) if isinstance(item, dict) else None
     if not name:
         raise Malformed("a health reporter without a name")
@@ -139,7 +139,7 @@ def _reporter(item: Any, pci: str) -> Reporter:
     if state is None:
         raise Malformed(f"health reporter {visible(name, MAX_NAME)}: the state is missing")
     word = STATES[state] if state < len(STATES) else f"unnamed-{state}"
-    return Reporter(name, word, errors, recoveries, dumped / 1e9 if dumped else None, port)
+    return HealthReporter(name, word, errors, recoveries, dumped / 1e9 if dumped else None, port)
 
 
 def _versions(row: dict[str, Any], key: str, pci: str) -> dict[str, str]:

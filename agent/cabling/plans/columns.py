@@ -16,7 +16,7 @@ from agent.cabling.plans.model import End, FilePlace
 from agent.cabling.plans.rates import rate
 
 NEAR, FAR = 0, 1  # sides: the end at the node, the other end
-Field = tuple[int | None, str]  # side and field of a column
+SidedField = tuple[int | None, str]  # side and field of a column
 
 # Text, place and the unit of a bare number to the value; None for text that is no such value.
 Parse = Callable[[str, FilePlace, str], object]
@@ -65,12 +65,12 @@ OTHERS = (
 COLUMNS = (*NAMES, *OTHERS)
 
 OF_CABLE = tuple(column for column in COLUMNS if column.side is None)
-FIELDS: dict[str, Field] = {column.name: (column.side, column.field) for column in COLUMNS}
+FIELDS: dict[str, SidedField] = {column.name: (column.side, column.field) for column in COLUMNS}
 FACTS = {column.name: (column.side, column.field) for column in OTHERS if column.side is not None}
 PLACE = tuple(field for side, field in FACTS.values() if side == NEAR)  # of a node in the hall
 TITLES = {column.field: column.titles.split() for column in COLUMNS if column.titles}
 
 
-def of_side(side: int, at: Mapping[Field, int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+def of_side(side: int, at: Mapping[SidedField, int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
     """Return what takes the fields of an end from a row, behind whose last cell is None."""
     return itemgetter(*[at.get((side, field), -1) for field in End._fields])

@@ -20,7 +20,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from agent.cabling.plans.columns import FIELDS, OF_CABLE, TITLES, Field
+from agent.cabling.plans.columns import FIELDS, OF_CABLE, TITLES, SidedField
 from agent.cabling.plans.model import FilePlace
 from agent.cabling.plans.source import Columns
 from agent.errors import Malformed
@@ -66,7 +66,7 @@ class Header(NamedTuple):
     kind: str  # "point-to-point" or "netbox"
     names: tuple[str, ...]  # of all columns, unique
     keys: tuple[str, ...]  # as `key` returns them for the cells
-    fields: Mapping[Field, int]  # all of REQUIRED, and others that it has
+    fields: Mapping[SidedField, int]  # all of REQUIRED, and others that it has
     others: tuple[int, ...]  # the columns to be carried through
 
 
@@ -77,8 +77,8 @@ def key(text: str) -> str:
 
 def _sided(
     words: Words, prefixes: Sequence[Sequence[str]], suffixes: Sequence[Sequence[str]]
-) -> dict[str, Field]:
-    table: dict[str, Field] = {}
+) -> dict[str, SidedField]:
+    table: dict[str, SidedField] = {}
     for side in (0, 1):
         for name, spellings in words.items():
             for word in spellings:
@@ -87,17 +87,17 @@ def _sided(
     return table
 
 
-def _host_and_switch(*ports: str) -> dict[str, Field]:
+def _host_and_switch(*ports: str) -> dict[str, SidedField]:
     """Return the table of a host and a switch; `ports` are the names of the switch's port."""
     hosts = dict.fromkeys(LOOSE["node"], (0, "node"))
-    nics: dict[str, Field] = dict.fromkeys(LOOSE["interface"], (0, "interface"))
+    nics: dict[str, SidedField] = dict.fromkeys(LOOSE["interface"], (0, "interface"))
     nics |= {f"{word}port": (0, "interface") for word in ("host", "server", "nic", "node")}
     switches = dict.fromkeys(LEAVES.split(), (1, "node"))
     return hosts | nics | switches | dict.fromkeys(ports, (1, "interface"))
 
 
-def _netbox(node: str, interface: str, *more: str) -> dict[str, Field]:
-    table: dict[str, Field] = {}
+def _netbox(node: str, interface: str, *more: str) -> dict[str, SidedField]:
+    table: dict[str, SidedField] = {}
     for side, letter in enumerate("ab"):
         table[node.format(letter)] = (side, "node")
         table[interface.format(letter)] = (side, "interface")
@@ -105,7 +105,7 @@ def _netbox(node: str, interface: str, *more: str) -> dict[str, Field]:
     return table
 
 
-FORMS: tuple[tuple[str, dict[str, Field]], ...] = (
+FORMS: tuple[tuple[str, dict[str, SidedField]], ...] = (
     ("netbox", _netbox("side{}device", "side{}name")),
     ("netbox", _netbox("device{}", "termination{}", "rack{}")),
     ("netbox", _netbox("side{}", "termination{}", "rack{}")),
@@ -116,7 +116,7 @@ _SWITCH_PORTS = (
     *("switchport", "leafport", "torport", "ibport", "ibleafport", "ibswitchport"),
     *("switchinterface", "leafinterface"),
 )
-LOOSE_FORMS: tuple[tuple[str, dict[str, Field]], ...] = (
+LOOSE_FORMS: tuple[tuple[str, dict[str, SidedField]], ...] = (
     # The word of a side alone is its node: `Source,Source Port`.
     (
         "point-to-point",
@@ -179,7 +179,7 @@ def _named(row: Sequence[str], columns: Columns, place: FilePlace) -> Header | N
         return None
     if twice := next((name for name in columns if len(at[name]) > 1), None):
         raise Malformed(f"{place}: two columns {columns[twice]!r}")
-    fields: list[Field | None] = [None] * len(row)
+    fields: list[SidedField | None] = [None] * len(row)
     for name, [column] in at.items():
         fields[column] = FIELDS[name]
     return _header("point-to-point", row, fields, place)
@@ -203,7 +203,7 @@ def missing(row: Sequence[str], columns: Columns) -> list[str]:
 
 def _doubled(
     keys: list[str], row: Sequence[str], place: FilePlace, words: Mapping[str, str]
-) -> list[Field | None] | None:
+) -> list[SidedField | None] | None:
     """Return the fields of a header whose columns occur once for each end, None if it is none.
 
     Raises Malformed unless the left columns of all pairs are left of the right ones.
@@ -224,13 +224,15 @@ def _doubled(
     return [field_at.get(column) for column in range(len(keys))]
 
 
-def _header(kind: str, row: Sequence[str], fields: list[Field | None], place: FilePlace) -> Header:
+def _header(
+    kind: str, row: Sequence[str], fields: list[SidedField | None], place: FilePlace
+) -> Header:
     """Return the header with these columns; raises Malformed for two of one field.
 
     The columns of the cable are looked for in those that are left.
     """
     names, keys = _unique(row), tuple(key(cell) for cell in row)
-    columns: dict[Field, int] = {}
+    columns: dict[SidedField, int] = {}
     for column, field in enumerate(fields):
         if field and (other := columns.setdefault(field, column)) != column:
             pair = f"{names[other]!r} and {names[column]!r}"

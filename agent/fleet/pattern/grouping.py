@@ -187,11 +187,11 @@ def _by_exchange(places: Sequence[Membership], settled: Sequence[Membership]) ->
 def ruled(groups: Sequence[Sequence[NodeRow]]) -> list[RuledGroup]:
     """Return a table's groups with rules; where most are regular, the others need less proof."""
     leaves = len({leaf for rows in groups for row in rows for leaf in row.leaves if leaf})
-    found = [_ruled(rows, leaves) for rows in groups]
-    judged = [group for group in found if any(group.leaves)]
+    with_rules = [_ruled(rows, leaves) for rows in groups]
+    judged = [group for group in with_rules if any(group.leaves)]
     if not is_majority(sum(1 for group in judged if group.is_sure), len(judged)):
-        return found
-    return [group._replace(is_sure=group.bits >= AMONG_OTHERS) for group in found]
+        return with_rules
+    return [group._replace(is_sure=group.bits >= AMONG_OTHERS) for group in with_rules]
 
 
 def _ruled(rows: Sequence[NodeRow], all_leaves: int) -> RuledGroup:

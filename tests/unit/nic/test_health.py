@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pyroute2.netlink.devlink import devlinkcmd  # type: ignore[import-untyped]
 
 from agent.errors import Malformed
-from agent.nic.health import Firmware, NicHealth, Reporter, decode
+from agent.nic.health import Firmware, HealthReporter, NicHealth, decode
 from agent.nic.query import device_rows
 
 # Recorded from netdevsim of Linux 6.1 (drivers/net/netdevsim/health.c), whose reporter `dummy` was
@@ -58,8 +58,8 @@ def test_messages_of_a_kernel() -> None:
             "netdevsim/netdevsim1",
             "netdevsim",
             (
-                Reporter("empty", "healthy", 0, 0),
-                Reporter("dummy", "error", 3, 1, 1795927494.473238),
+                HealthReporter("empty", "healthy", 0, 0),
+                HealthReporter("dummy", "error", 3, 1, 1795927494.473238),
             ),
             (Firmware("fw.mgmt", "10.20.30", "10.20.30"),),
         )
@@ -157,5 +157,5 @@ def test_only_malformed_is_raised(answer: Any) -> None:
 
 
 def test_a_reporter_of_several_ports_is_named_once() -> None:
-    reporters = tuple(Reporter("tx", "error", 2, port=port) for port in (0, 1))
+    reporters = tuple(HealthReporter("tx", "error", 2, port=port) for port in (0, 1))
     assert NicHealth(PCI, None, reporters).fault == "its driver reports tx in error (4 errors)"

@@ -13,7 +13,7 @@ from agent.infiniband.perf import Counters, PortReading
 from agent.kube.negotiation import Refusal
 from agent.memory import Fact, FarEnd, Known
 from agent.model import Failed, Seen
-from agent.nic.health import NicHealth, Nics, Reporter
+from agent.nic.health import HealthReporter, NicHealth, Nics
 from agent.node_events import (
     KEPT_TIME,
     MAX_EVENTS,
@@ -278,8 +278,10 @@ def test_an_unhealthy_nic_is_told_once_for_each_set_of_reporters() -> None:
     faults, pci = Faults(), "0000:18:00.0"
 
     def look(errors: int, *names: str) -> list[str]:
-        reporters = tuple(Reporter(name, "error", errors) for name in names)
-        nics = Seen(Nics({}, {pci: NicHealth(pci, None, (Reporter("tx", "healthy"), *reporters))}))
+        reporters = tuple(HealthReporter(name, "error", errors) for name in names)
+        nics = Seen(
+            Nics({}, {pci: NicHealth(pci, None, (HealthReporter("tx", "healthy"), *reporters))})
+        )
         answers = [nics] if errors else NOT_TOLD
         seen = [observation(("ibp0", pci), nics=answer) for answer in answers]
         return [notice.text for each in seen for notice in faults.observed(each)]

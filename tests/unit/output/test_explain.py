@@ -15,7 +15,7 @@ from agent.labels.render import keys_for, render, subject_of
 from agent.labels.table import LABELS
 from agent.memory import Fact, FarEnd, Known, known_of
 from agent.model import Failed, Link, LldpNeighbor, Neighbor, Observation, Seen
-from agent.nic.health import NicHealth, Nics, Reporter
+from agent.nic.health import HealthReporter, NicHealth, Nics
 from agent.nic.link_state import LinkState
 from agent.output import explain
 from agent.output.explain import OF_ROWS, of_row
@@ -214,7 +214,7 @@ def test_what_the_driver_tells_follows_the_schema() -> None:
     device, netdev = seen.backend[0].device.pci or "", seen.backend[0].netdev
     assert netdev
     down = LinkState(netdev.name, is_up=False, text="no cable")
-    reporters = (Reporter("fw", "error"),)
+    reporters = (HealthReporter("fw", "error"),)
     nics = Nics({netdev.name: down}, {device: NicHealth(device, reporters=reporters)})
     found = document(SPEED, seen._replace(nics=Seen(nics)))
     told = [(row["via"], row["value"]) for row in found["evidence"]]
