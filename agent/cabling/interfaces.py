@@ -75,12 +75,8 @@ def resolve(
     names = _names(tuple(map(_names_of, node.ports.values())))
     named: dict[str, tuple[str, ...]] = {}
     for text in dict.fromkeys(row.text for row in rows):
-        for form in _forms(mapped(text, hca_map) or text):
-            if form in names:
-                named[text] = names[form]
-                break
-        else:
-            named[text] = ()
+        forms = _forms(mapped(text, hca_map) or text)
+        named[text] = next((names[form] for form in forms if form in names), ())
     others = [] if hca_map else [text for text, several in named.items() if not several]
     numbered, assumption = _numbered(others, rows, node, of_plan)
     by_text = {text: several[0] for text, several in named.items() if len(several) == 1} | numbered

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from agent.cabling.findings.names import SeenDevice
 from agent.cabling.findings.port_names import SeenPort, twin_port
 from agent.facts import parse_time
+from agent.grouped import grouped
 from agent.reasons import BadLink
 from agent.text import Json
 
@@ -106,9 +107,7 @@ class SeenNode(NamedTuple):
 
 def seen_node(document: Json) -> SeenNode:
     """Return the observed half that a node document has."""
-    far_ends: dict[str, list[SeenEnd]] = {}
-    for row in document["neighbors"]:
-        far_ends.setdefault(row["interface"], []).append(far_end(row))
+    neighbors = grouped(document["neighbors"], lambda row: row["interface"])
     missing = {row["interface"]: row["reason"] for row in document["missing_neighbors"]}
     ports: dict[str, Port] = {}
     others: set[str | None] = set()
@@ -128,7 +127,7 @@ def seen_node(document: Json) -> SeenNode:
                 rate_gbps=row["counted_gbps"],
                 is_suspect=row["suspect"],
                 kind=(row["hca_type"], row["board_id"]),
-                far_ends=tuple(far_ends.get(name, ())),
+                far_ends=tuple(map(far_end, neighbors.get(name, ()))),
                 missing=missing.get(name),
                 link_layer=row["link_layer"],
                 bad_link=(bad := row["bad_link"]) and BadLink(bad["end"], parse_time(bad["time"])),

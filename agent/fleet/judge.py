@@ -191,9 +191,8 @@ def _slow(
 ) -> Iterator[Finding]:
     """Yield a finding for each node with ports slower than the same port of most other nodes.
 
-    A group says what is usual only if it has enough active ports of one interface, and nearly all
-    of them have one rate: two generations of NICs in a group are no difference. A leg of a bond may
-    be on standby and count nothing. Ports that are `explained` are left out. `cables` have places.
+    A leg of a bond may be on standby and count nothing. Ports that are `explained` are left out.
+    `cables` have places.
     """
     by_name = {node.name: node for node in nodes}
     causes: list[list[tuple[Wire, _Share]]] = []
@@ -202,16 +201,25 @@ def _slow(
         rated = [wire for wire in wires(members) if _is_rated(wire.port)]
         slow: dict[str, list[tuple[Wire, _Share]]] = {}  # slow ports by node
         for same in grouped(rated, lambda wire: wire.port.pci or wire.port.interface).values():
-            rates = Counter([wire.port.gbps or 0.0 for wire in same])
-            usual, count = rates.most_common(1)[0]
-            if len(rates) > 1 and len(same) >= MIN_PORTS and count >= USUAL * len(same):
+            if share := _usual(same):
                 for wire in same:
-                    if (wire.port.gbps or 0.0) < usual and wire.ref not in explained:
-                        share = usual, count, len(same)
+                    if (wire.port.gbps or 0.0) < share[0] and wire.ref not in explained:
                         slow.setdefault(wire.node.name, []).append((wire, share))
         causes += slow.values()
     planned = {cable.ref: cable for cable in cables} if causes else {}
     yield from (_slower(ports, planned) for ports in causes)
+
+
+def _usual(same: Sequence[Wire]) -> _Share | None:
+    """Return the usual rate of the ports at one address; None if there is none, or all have it.
+
+    It takes enough ports of which nearly all have one rate: two generations of NICs in a group are
+    no difference.
+    """
+    rates = Counter([wire.port.gbps or 0.0 for wire in same])
+    usual, count = rates.most_common(1)[0]
+    is_clear = len(same) >= MIN_PORTS and count >= USUAL * len(same)
+    return (usual, count, len(same)) if len(rates) > 1 and is_clear else None
 
 
 def _is_rated(port: FleetPort) -> bool:

@@ -255,12 +255,24 @@ def _ports(
     flavor: str | None,
     problems: list[str],
 ) -> tuple[FleetPort, ...]:
-    """Return the interfaces that the labels or the annotation name.
-
-    `keys` are those of the labels of each interface's neighbor.
-    """
+    """Return the interfaces that the labels or the annotation name."""
     rows = {row.interface: row for row in annotation.interfaces} if annotation else {}
     lost = {row.interface: row for row in annotation.lost} if annotation else {}
+    ends = _labeled_ends(labels, keys, problems)
+    known = {**lost, **rows}
+    gone = lost.keys() - rows.keys() - ends.keys()
+    return tuple(
+        [
+            _port(name, known.get(name), ends.get(name, NO_END), flavor, is_lost=name in gone)
+            for name in sorted({*known, *ends}, key=natural)
+        ]
+    )
+
+
+def _labeled_ends(
+    labels: Texts, keys: Mapping[str, EndLabels], problems: list[str]
+) -> dict[str, EndLabels]:
+    """Return the texts of each interface's neighbor; `keys` are those of its labels."""
     ends: dict[str, EndLabels] = {}
     half = []  # of those that `run` writes together, the first that is not there
     for name, of_port in keys.items():
@@ -271,14 +283,7 @@ def _ports(
                 half.append(f"{name} ({'port-id' if device else 'device'})")
     if half:
         problems.append(f"labels of a neighbor that are not there: {_listed(half)}")
-    known = {**lost, **rows}
-    gone = lost.keys() - rows.keys() - ends.keys()
-    return tuple(
-        [
-            _port(name, known.get(name), ends.get(name, NO_END), flavor, is_lost=name in gone)
-            for name in sorted({*known, *ends}, key=natural)
-        ]
-    )
+    return ends
 
 
 def _port(

@@ -174,17 +174,12 @@ def merge(memory: FabricMemory, told: TreeAnswer, now: int) -> FabricMemory:
     known = {row.guid: row for row in aged if row.end is None or row.end > now}
     gone = memory.switches.keys() - known.keys()
     uplinks, pending, moved = _ports(memory, told, gone)
-    tier_1, tier_2 = memory.tier_1 - gone - moved, memory.tier_2 - gone
-    word, reason = _word(answer), memory.reason
+    word = _word(answer)
     agreed = memory.agreed + 1 if word == memory.answer else 0
-    if not tier_1:
-        tier_1, tier_2 = frozenset(answer.tier_1), _second(answer)
-        reason = answer.reason
-    elif agreed and tier_1 <= {*answer.tier_1} and tier_2 <= answer.above:
-        if not tier_1 >= {*answer.tier_1}:
-            tier_2 -= answer.refused
-        tier_1, tier_2 = tier_1 | {*answer.tier_1}, tier_2 | _second(answer)
-        reason = answer.reason
+    kept = memory.tier_1 - gone - moved, memory.tier_2 - gone
+    tiers = _tiers(*kept, answer, has_agreed=agreed > 0)
+    tier_1, tier_2 = tiers or kept
+    reason = answer.reason if tiers else memory.reason
     after = FabricMemory(
         uplinks,
         tier_1,
@@ -204,6 +199,22 @@ def merge(memory: FabricMemory, told: TreeAnswer, now: int) -> FabricMemory:
         on_paths = {link.guid for path in answer.paths for link in path}
         return replace(after, paths=answer.paths, by_smps=frozenset(told.by_smps) & on_paths)
     return after
+
+
+def _tiers(
+    tier_1: frozenset[str], tier_2: frozenset[str], answer: Tiers, *, has_agreed: bool
+) -> tuple[frozenset[str], frozenset[str]] | None:
+    """Return both tiers if the answer changes or confirms those that are known, else None.
+
+    Known tiers only grow, by an answer that has them all and `has_agreed` with the one before.
+    """
+    if not tier_1:
+        return frozenset(answer.tier_1), _second(answer)
+    if not (has_agreed and tier_1 <= {*answer.tier_1} and tier_2 <= answer.above):
+        return None
+    if not tier_1 >= {*answer.tier_1}:
+        tier_2 -= answer.refused
+    return tier_1 | {*answer.tier_1}, tier_2 | _second(answer)
 
 
 def _near(

@@ -17,7 +17,7 @@ import io
 import json
 import re
 import string
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import islice
 from operator import itemgetter
@@ -130,15 +130,12 @@ def cables_of(source: PlanContent) -> Iterator[PlanCable]:
     of_near, of_far = of_side(NEAR, fields_at), of_side(FAR, fields_at)
     place = None
     for place, cells in rows:
-        more = len(cells) - len(columns)
-        if more and (more < 0 or any(map(str.strip, cells[-more:]))):
-            raise Malformed(f"{place}: {len(cells)} cells, and the header has {len(columns)}")
-        stripped = [*map(str.strip, cells)]
+        stripped = _cells(cells, len(columns), place)
         faults = [*map(_name_fault, names, of_names(stripped))]
         if any(faults):
             name, reason = next(each for each in zip(names, faults, strict=True) if each[1])
             raise Malformed(f"{place._replace(column=name)}: {reason}")
-        texts = [*map(_text, stripped[: len(columns)]), None]
+        texts = [*map(_text, stripped), None]
         near, far = End._make(of_near(texts)), End._make(of_far(texts))
         if not (far.node and far.interface):
             port = far.interface or far.port_name or ""
@@ -150,6 +147,17 @@ def cables_of(source: PlanContent) -> Iterator[PlanCable]:
         yield PlanCable(near, far, place, fields=fields or NO_FIELDS, **values)
     if place is None:
         raise Malformed(f"{source.file}: no row below the header")
+
+
+def _cells(cells: Sequence[str], count: int, place: FilePlace) -> list[str]:
+    """Return the cells of `count` columns without white space at their ends; raises Malformed.
+
+    A row may have more cells than the header if they are empty, as a spreadsheet writes them.
+    """
+    stripped = [*map(str.strip, cells)]
+    if len(stripped) < count or any(stripped[count:]):
+        raise Malformed(f"{place}: {len(cells)} cells, and the header has {count}")
+    return stripped[:count]
 
 
 def _of_cable(cells: Iterable[tuple[PlanColumn, str | None]], place: FilePlace) -> dict[str, Any]:
