@@ -94,6 +94,8 @@ def case(
         create(worker.cluster, STRAY, "")
         kubectl("create", "namespace", "second")
         kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump(second(install)))
+        # An agent counts as available some seconds after it is ready (minReadySeconds).
+        kubectl("rollout", "status", "-n", "bwagent", "daemonset/bwagent", "--timeout=60s")
         yield case
         kubectl("delete", "namespace", "second", "--timeout=60s")
         kubectl("delete", "configmap", "-n", "bwagent", STRAY, "--ignore-not-found")
