@@ -15,8 +15,6 @@ from contextlib import contextmanager, suppress
 PROCESS_LIMIT = "the limit of processes is reached (pids.max of the cgroup, or ulimit -u)"
 
 M_ARENA_MAX = -8  # malloc.h
-USUAL = gc.get_threshold()
-LATER = 50_000  # objects
 
 
 def use_one_arena() -> None:
@@ -47,21 +45,6 @@ def thread_fault(error: RuntimeError) -> str:
 def process_fault(error: OSError) -> str:
     """Return the reason why a process could not be started."""
     return PROCESS_LIMIT if error.errno == errno.EAGAIN else str(error)
-
-
-def collect_later() -> None:
-    """Let a short command end before its first collection; `collect_as_usual` is for the others.
-
-    A probe keeps most of the 20,000 objects that it makes: a collection visits them for nothing.
-    """
-    gc.set_threshold(LATER)
-
-
-def collect_as_usual() -> None:
-    """Collect as often as Python does, and never what was made so far, such as modules."""
-    gc.set_threshold(*USUAL)
-    gc.collect()  # classes with slots are made twice
-    gc.freeze()
 
 
 @contextmanager

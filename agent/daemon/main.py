@@ -6,6 +6,7 @@ once rather than hours later.
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import signal
@@ -24,7 +25,7 @@ from agent.events.monitor import Monitor, Monitors
 from agent.events.port_states import PortStateSweep
 from agent.helper.process import reap
 from agent.kube.api import connect
-from agent.limits import collect_as_usual, use_one_arena
+from agent.limits import use_one_arena
 from agent.live_host import live_host, with_fork_server
 from agent.lldp.driver_flags import DriverFlags, private_flags
 from agent.lldp.packet_socket import Listener, RtnlWorker
@@ -80,7 +81,8 @@ def run(flags: RunFlags, given: Mapping[str, Any]) -> None:
             server = Server(given["metrics_address"], text, status, certificates=certificates)
             stack.callback(server.close)
             reporter.server = server
-        collect_as_usual()
+        gc.collect()  # classes with slots are made twice
+        gc.freeze()  # modules stay until the process ends: do not scan them
         try:
             loop.run()
         except OSError as error:
