@@ -98,8 +98,7 @@ class NicHealthPoller(Companion):
             self._failure = str(answer) or repr(answer)
         else:
             self._answer, self._failure = answer, None
-        share = 0.9 + 0.1 * self._random()
-        self._cadence.end(now, share, is_failure=self._failure is not None)
+        self._cadence.end(now, self._random(), is_failure=self._failure is not None)
         return True
 
     def next_due(self) -> float:

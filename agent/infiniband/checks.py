@@ -6,12 +6,11 @@ from collections.abc import Iterator
 
 from agent.check import AS_ROOT, NOT_PERMITTED, Check, Step, Surroundings, absent, missing, there
 from agent.grouped import grouped
-from agent.infiniband.smi import MAKE_SMI, hints, without_smi
+from agent.infiniband.smi import MAKE_SMI, SOURCE, hints, without_smi
 from agent.model import Absent, Link, Observation, Seen
 from agent.reasons import NeighborReason
 from agent.text import listed
 
-SOURCE = "ib"
 CLASS = "sys/class/infiniband_mad"
 FOLDER = "/dev/infiniband"
 LIBRARY = "libibumad"

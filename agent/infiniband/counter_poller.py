@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from agent.errors import Malformed
-from agent.infiniband.devices import Address, CounterPort, by_port
+from agent.infiniband.devices import Address, CounterPort, address_of, by_port
 from agent.model import Observation
 from agent.pace import Cadence, Intervals
 from agent.text import Json
@@ -70,7 +70,7 @@ class CounterPoller:
 
     def __call__(self, ports: Sequence[CounterPort]) -> Json:
         for port in ports:
-            address = port.device, port.number
+            address = address_of(port)
             row, self._ports[address] = self._rows.get(address), None
             if row is None or row.port != port:
                 self._rows[address] = _Row(port)
@@ -121,17 +121,18 @@ class CounterPoller:
             entries = {} if isinstance(answer, Exception) else by_port(answer)
         except Malformed:
             entries = {}
-        share = 0.9 + 0.1 * self._random()
+        chance = self._random()
         for port in self._queried:
-            row = self._rows.get((port.device, port.number))
+            address = address_of(port)
+            row = self._rows.get(address)
             if row is None or row.port != port:  # it has another far end now
                 continue
-            entry = entries.get((port.device, port.number), {})
+            entry = entries.get(address, {})
             readings = entry.get("readings", [])
             if readings:
                 row.entry = entry | {"readings": [*row.entry.get("readings", ())[-1:], *readings]}
             is_read = readings and not any(readings[-1][end]["error"] for end in ("near", "far"))
-            row.cadence.end(now, share, is_failure=not is_read)
+            row.cadence.end(now, chance, is_failure=not is_read)
         return True
 
     def next_due(self) -> float:

@@ -10,7 +10,7 @@ from typing import Any
 
 from agent.infiniband import perf, smp
 from agent.infiniband.bad_link import is_worth_another
-from agent.infiniband.devices import Address, CounterPort
+from agent.infiniband.devices import Address, CounterPort, address_of
 from agent.infiniband.query import FIRST_TID, OpenPort, PortQuery, run_all
 from agent.infiniband.umad import Management
 from agent.reasons import NeighborReason
@@ -56,7 +56,7 @@ class CounterQueries:
 
     def read(self, port: CounterPort) -> tuple[Json, bool]:
         """Return a reading as the helper writes it, and True if it is worth another."""
-        near = self._counters(port, self._lid_of((port.device, port.number)), port.number)
+        near = self._counters(port, self._lid_of(address_of(port)), port.number)
         lid, far = port.far_lid, None
         if lid is None:
             far = self._ask(port.sender, smp.far_lid(port.sender[1], FIRST_TID), self._open_port)
@@ -73,8 +73,7 @@ class CounterQueries:
             return None
         to = Management(perf.CLASS, perf.CLASS_VERSION, lid, perf.require_get)
         steps = perf.conversation(number, int.from_bytes(os.urandom(4)))
-        address = port.device, port.number
-        return self._ask(address, steps, partial(self._open_port, management=to))
+        return self._ask(address_of(port), steps, partial(self._open_port, management=to))
 
     def _ask(
         self, address: Address, steps: smp.Conversation[Any], open_port: OpenPort

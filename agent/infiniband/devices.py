@@ -20,6 +20,7 @@ from threading import Thread
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from agent.errors import Malformed, Unavailable
+from agent.grouped import grouped
 from agent.ids import CODE
 from agent.reasons import NeighborReason
 from agent.text import Json, visible
@@ -195,8 +196,4 @@ def address_of(port: P) -> Address:
 
 
 def _by_device(ports: Iterable[P]) -> list[PortGroup[P]]:
-    groups: dict[str, PortGroup[P]] = {}
-    for port in ports:
-        device, _ = address_of(port)
-        groups[device] = (*groups.get(device, ()), port)
-    return list(groups.values())
+    return [tuple(same) for same in grouped(ports, lambda port: address_of(port)[0]).values()]

@@ -64,6 +64,12 @@ class PortQuery:
         else:
             self._advance(lambda: next(self.conversation))
 
+    def last_reply(self) -> bytes:
+        """Return the last reply of a conversation that has ended; raises PortUnavailable."""
+        if self.error is not None:
+            raise PortUnavailable(self.error, self.text or self.error)
+        return self.exchanges[-1].reply or b""
+
     def close(self) -> None:
         """Close the port."""
         if self._port:
@@ -212,10 +218,7 @@ class SaQueries:
         def question() -> smp.Conversation[None]:
             yield request
 
-        query = self.query(port, question, end, sa.max_length(request))
-        if query.error is not None:
-            raise PortUnavailable(query.error, query.text or query.error)
-        return query.exchanges[-1].reply or b""
+        return self.query(port, question, end, sa.max_length(request)).last_reply()
 
     def query(
         self,

@@ -20,7 +20,7 @@ from agent.errors import Malformed, Unavailable
 from agent.infiniband.devices import Address, Entries, SubnetPort
 from agent.infiniband.exploration import as_json, counting, explore, look, recording
 from agent.infiniband.query import OpenPort, PortQuery, SaQueries, require_time, run_all
-from agent.infiniband.smp import Busy, Conversation, PortUnavailable, decode, is_smp
+from agent.infiniband.smp import Busy, Conversation, decode, is_smp
 from agent.infiniband.umad import ROUTED_SMPS, UmadPort
 from agent.text import Json
 
@@ -69,9 +69,7 @@ class SmpQueries:
         require_time(port, end)
         query = PortQuery(*(port.sender or port.address), *self._limits, _question(request), end)
         run_all([query], self._open)
-        if query.error is not None:
-            raise PortUnavailable(query.error, query.text or query.error)
-        return query.exchanges[-1].reply or b""
+        return query.last_reply()
 
     def _open(self, device: str, number: int) -> KeptPort:
         if (device, number) not in self._ports:
