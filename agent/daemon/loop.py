@@ -342,7 +342,7 @@ class Loop:
         annotation, problem = annotation_of(state, keys)
         annotation = without_future(annotation, self.reporter.wall())
         fabric, fault = fabric_of(state, keys) if self.observer.memories.fabric else (None, None)
-        rows = self.observer.seed(owned_labels(node, keys), annotation, fabric)
+        rows = self.observer.seed(owned_labels(state, keys), annotation, fabric)
         self.verification.seed(annotation)
         self.reporter.node_read(annotation, filter(None, [problem, fault]), rows)
         self._node_read_at = now

@@ -145,7 +145,7 @@ def target(kube: Kube, name: str, naming: Naming, former: Collection[str] = ()) 
         raise error_of(node, name)
     keys, state = Keys(naming, former), state_of(node)
     annotation = without_future(annotation_of(state, keys)[0], time.time())
-    return Target(kube, node, keys, state, annotation, owned_labels(node, keys))
+    return Target(kube, node, keys, state, annotation, owned_labels(state, keys))
 
 
 def planned(

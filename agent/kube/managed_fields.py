@@ -217,7 +217,6 @@ def state_of(node: Node) -> State:
     )
 
 
-def owned_labels(node: Node, keys: Keys) -> dict[str, str]:
+def owned_labels(state: State, keys: Keys) -> dict[str, str]:
     """Return the labels of the table that belong to manager `bwagent` on this Node."""
-    state = state_of(node)
     return labels_of(select(state.fields, keys.of_families(state.managed, TABLE)))

@@ -19,7 +19,7 @@ from agent.kube.annotation import parse
 from agent.kube.answers import Answer, Failure, Kube, Request
 from agent.kube.api import connect
 from agent.kube.change import ForeignField, change_to
-from agent.kube.managed_fields import owned_labels
+from agent.kube.managed_fields import owned_labels, state_of
 from agent.kube.negotiation import Outcome, get_node, negotiate
 from tests.support.kube import in_process
 from tests.support.kube.cluster import APPLY, MERGE, Cluster
@@ -105,7 +105,7 @@ def test_a_fresh_node(applier: Applier) -> None:
     assert outcome.node["metadata"]["labels"][EXPECTED] == "3200G"
     assert not change_to(outcome.node, desired(ALL), KEYS).is_due
     found = applier.get_node()
-    assert owned_labels(found, KEYS) == ALL
+    assert owned_labels(state_of(found), KEYS) == ALL
     assert parse(found["metadata"]["annotations"][KEYS.annotation], KEYS.annotation)[1] is None
     assert not change_to(found, desired(ALL), KEYS).is_due
 
@@ -132,7 +132,7 @@ def test_drift(applier: Applier) -> None:
             applier.get_node()
         outcome = applier.apply(ALL)
         assert [(taken.key, taken.manager) for taken in outcome.taken] == [(FLAVOR, "kubectl-edit")]
-        assert owned_labels(applier.get_node(), KEYS) == ALL
+        assert owned_labels(state_of(applier.get_node()), KEYS) == ALL
 
 
 @pytest.mark.parametrize("kind", [MERGE, APPLY])
@@ -163,11 +163,11 @@ def test_a_shared_accelerator(applier: Applier) -> None:
     """A value shared with another manager stays when the agent removes it."""
     applier.by_others("nfd-master", {ACC: "a.1"})
     applier.apply(ALL)
-    assert owned_labels(applier.get_node(), KEYS)[ACC] == "a.1"
+    assert owned_labels(state_of(applier.get_node()), KEYS)[ACC] == "a.1"
     outcome = applier.apply({FLAVOR: "infiniband"})
     assert ACC not in outcome.removed
     assert applier.labels()[ACC] == "a.1"
-    assert ACC not in owned_labels(applier.get_node(), KEYS)
+    assert ACC not in owned_labels(state_of(applier.get_node()), KEYS)
 
 
 def test_a_node_made_anew(applier: Applier) -> None:

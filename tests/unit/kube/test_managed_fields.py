@@ -76,7 +76,7 @@ def test_the_other_keys() -> None:
 def test_keys_of_the_site(key: str) -> None:
     """A key outside the table has no family and is not owned, whatever its prefix and manager."""
     assert KEYS.family(Field(LABEL, key)) is None
-    assert owned_labels(node({key: "x", FLAVOR: "roce"}), KEYS) == {FLAVOR: "roce"}
+    assert owned_labels(state_of(node({key: "x", FLAVOR: "roce"})), KEYS) == {FLAVOR: "roce"}
 
 
 def test_an_empty_family() -> None:
@@ -97,7 +97,7 @@ def test_owned_by_managed_fields() -> None:
         {**entry("bwagent", "Apply", {SPEED: "1G"}), "subresource": "status"},
         entry("bwagent", "Apply", {LEAF: "gone from the labels"}),
     ]
-    assert owned_labels(found, KEYS) == {FLAVOR: "roce"}
+    assert owned_labels(state_of(found), KEYS) == {FLAVOR: "roce"}
 
 
 def test_the_state_of_a_node() -> None:
@@ -148,7 +148,7 @@ def test_malformed_managed_fields(path: str, odd: object) -> None:
             inside[name] = odd
             break
         inside = inside[name]
-    assert owned_labels(odd_one, KEYS) == {}
+    assert owned_labels(state_of(odd_one), KEYS) == {}
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ def test_family() -> None:
     assert LISTED.family(Field(ANNOTATION, f"{OLD}/observed")) == FORMER
     assert KEYS.family(Field(LABEL, f"{OLD}/flavor")) is None
     assert LISTED.family(Field(LABEL, f"{OLD}x/flavor")) is None
-    assert owned_labels(a_node(), LISTED) == {FLAVOR: "roce"}
+    assert owned_labels(state_of(a_node()), LISTED) == {FLAVOR: "roce"}
     assert Keys(Naming(), [PREFIX]).family(Field(LABEL, FLAVOR)) == "P"
 
 
