@@ -200,10 +200,9 @@ def run(
             inputs.naming(flags),
             settings=Settings(hold, min_interval, resync),
             sources=source,
-            source_options=flags,
+            options=flags,
             **{name: flags[name] for name in RunFlags.__slots__ if name in flags},
-        ),
-        flags,
+        )
     )
 
 

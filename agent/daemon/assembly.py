@@ -53,8 +53,8 @@ class RunFlags:
     former_label_prefixes: tuple[str, ...] = ()  # of either family
     settings: Settings = field(default_factory=Settings)
     sources: tuple[str, ...] = ()
-    # the flags by name, for the pollers and queries of sources
-    source_options: Mapping[str, Any] = field(default_factory=dict)
+    # all flags by name (agent/options.py), for the I/O of the node and the pollers
+    options: Mapping[str, Any] = field(default_factory=dict)
     verdict_delay: float = 60.0  # seconds
     force_node: bool = False  # the Node need not be this host
     events: bool = False
@@ -106,7 +106,7 @@ def assemble(
         private_flags=io.private_flags,
     )
     memories = Memories(roles=RoleMemory(clock, io.wall, settings.hold), wall=io.wall)
-    host, polled = pollers(host, memories, flags.source_options, io.background)
+    host, polled = pollers(host, memories, flags.options, io.background)
     companions: list[Companion] = []
     if host.ask_nics:
         from agent.daemon.nic_health import NicHealthPoller
@@ -116,9 +116,9 @@ def assemble(
         host = replace(host, ask_nics=health)
         companions.append(health)
 
-    verification = Verification(host, node, naming, reporter, flags.verdict_delay)
+    verification = Verification(host, node, naming, reporter, flags.verdict_delay, plan)
     if plan:
-        verification.plan, plan.report = plan, reporter.plan_read
+        plan.report = reporter.plan_read
         companions.append(plan)
 
     boot_id = None if flags.force_node else read_boot_id(host.root)[0]

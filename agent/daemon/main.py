@@ -40,13 +40,10 @@ READ_TIMEOUT = 0.2  # seconds that an observation waits for a device; a late dev
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-def run(flags: RunFlags, given: Mapping[str, Any]) -> None:
-    """Run until SIGTERM or SIGINT; raises Unavailable if the agent cannot run.
-
-    `given` has the values of all options by name (agent/options.py).
-    """
+def run(flags: RunFlags) -> None:
+    """Run until SIGTERM or SIGINT; raises Unavailable if the agent cannot run."""
     use_one_arena()
-    clock, status = AwakeClock(), Status()
+    given, clock, status = flags.options, AwakeClock(), Status()
     certificates = None  # plain HTTP
     if given["metrics_cert"] and given["metrics_key"]:
         from agent.telemetry.certificates import Certificates, Files

@@ -85,7 +85,7 @@ def assemble(world: World, life: int) -> Loop:
     flags = RunFlags(
         "n1",
         settings=variant.settings,
-        source_options={"gpu_interval": variant.gpu_interval},
+        options={"gpu_interval": variant.gpu_interval},
         verdict_delay=variant.verdict_delay,
     )
     log = Log(write=helpers.log, clock=clock, wall=wall)

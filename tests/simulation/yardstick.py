@@ -129,7 +129,7 @@ class _Agent:
             readers=KeepingReaders(sysfs, kept, clock),
             subnet_readers=DeviceReaders(clock=clock, worker=InlineWorker),
         )
-        flags = RunFlags("n1", source_options={"gpu_interval": 60.0})
+        flags = RunFlags("n1", options={"gpu_interval": 60.0})
         wall = lambda: EPOCH + self.time  # noqa: E731
         log = Log(write=lambda _data: True, clock=clock, wall=wall)
         reporter = Reporter(log, Metrics(), Status(), flags.keys, "n1", wall, clock)

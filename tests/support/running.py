@@ -212,7 +212,7 @@ class World:
         clock = AwakeClock(lambda: self.time)
         flags = RunFlags(
             "n1", naming, settings=Settings(**times), sources=sources, verdict_delay=DELAY,
-            source_options={"gpu_interval": POLL_INTERVAL}, events=events, dry_run=dry_run,
+            options={"gpu_interval": POLL_INTERVAL}, events=events, dry_run=dry_run,
             former_label_prefixes=former,
         )  # fmt: skip
         host = Host(
