@@ -137,9 +137,12 @@ def _host(flags: Flags, wait: LldpWait | None) -> Host:
 
         return with_dump(replay(snapshot, *globs, tiers=True))
     from agent.live_host import live_host
-    from agent.lldp.reception import LldpNeighbors
 
-    neighbors = LldpNeighbors(wait) if wait else None
+    neighbors = None
+    if wait:
+        from agent.lldp.reception import LldpNeighbors
+
+        neighbors = LldpNeighbors(wait)
     return live_host(flags["sysfs_root"], *globs, neighbors, flags)
 
 

@@ -22,7 +22,6 @@ from agent.infiniband.devices import (
     by_port,
 )
 from agent.lldp.driver_flags import private_flags
-from agent.lldp.reception import LldpQuery
 from agent.nic import poller as nic
 from agent.nvml import poller as nvml
 from agent.sysfs.reader import LiveRoot
@@ -30,6 +29,7 @@ from agent.sysfs.routes import RouteTable
 
 if TYPE_CHECKING:
     from agent.infiniband.exploration import Exploration, KnownNames, LeafLook, Lids, Uplinks
+    from agent.lldp.reception import LldpQuery
     from agent.text import Json
 
 # seconds for a helper that queries all ports at once, two requests with two tries of 500 ms each

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from agent.check import AS_ROOT, NOT_PERMITTED, Check, Step, Surroundings, absent, missing, there
 from agent.model import Absent, Failed, Seen
 from agent.reasons import HoldReason
-from agent.sources.rdma import CLASS, RDMA_MODULES, SOURCE, module_of
+from agent.sources.rdma import CLASS, OFTEN_WITHOUT, RDMA_MODULES, SOURCE, module_of
 
 NAME_BACKEND = "export BWAGENT_BACKEND_DEVICE=GLOB (names the RDMA devices of the backend)"
 
@@ -39,9 +39,8 @@ def _without(around: Surroundings, outcome: Absent | Failed) -> Check:
     for driver in () if has_devices else RDMA_MODULES:
         functions = around.names(f"sys/bus/pci/drivers/{driver}")
         is_hinted = any(f"NICs of {driver} without RDMA" in text for text in texts)
-        # A node without GPU may well use Broadcom's NICs without RDMA.
-        is_meant = is_hinted or driver != "bnxt_en"
-        if is_meant and (is_hinted or any(":" in name for name in functions)):
+        is_bound = any(":" in name for name in functions)
+        if is_hinted or (is_bound and driver not in OFTEN_WITHOUT):
             return missing(Step.DRIVER, outcome.reason, f"modprobe {module_of(driver)}")
     if isinstance(outcome, Absent):
         return absent(outcome.reason)
