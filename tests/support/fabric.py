@@ -177,8 +177,13 @@ class Fabric:
         manager = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
+
+        def is_up() -> bool:
+            assert manager.poll() is None, "opensm ended"
+            return log.exists() and "SUBNET UP" in log.read_text(errors="replace")
+
         try:
-            wait_for(lambda: log.exists() and "SUBNET UP" in log.read_text(errors="replace"))
+            wait_for(is_up)
             yield manager.pid
         finally:
             manager.kill()

@@ -34,8 +34,8 @@ from agent.telemetry.readiness import Status
 from agent.telemetry.reporter import Current, Reporter
 from agent.telemetry.server import MAX_CONNECTIONS, Expose, Server
 from tests.support import switch
+from tests.support.certificates import EC, made, openssl
 from tests.support.certificates import client as tls_client
-from tests.support.certificates import made, openssl
 from tests.support.real_parts import lacks, require
 
 Start = Callable[..., Server]
@@ -466,8 +466,10 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """
     require(lacks("openssl"))
     folder = tmp_path_factory.mktemp("certificates")
-    for name, by in {"ca": "", "stranger": "", "server": "ca", "client": "ca"}.items():
+    for name, by in {"ca": "", "server": "ca", "client": "ca"}.items():
         made(folder, name, by=by, alias="IP:127.0.0.1" if by else "")
+    stranger = ("-keyout", "stranger.key", "-out", "stranger.pem")
+    openssl(folder, "req", "-x509", *EC, *stranger, "-subj", "/CN=ca")  # its name, another key
     request = ("-newkey", "rsa:2048", "-subj", "/CN=expired")
     openssl(folder, "req", *request, "-nodes", "-keyout", "expired.key", "-out", "expired.csr")
     signed = ("-req", "-in", "expired.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial")
