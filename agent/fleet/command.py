@@ -22,7 +22,6 @@ INTERVAL = 0.2  # seconds between two
 OF_CLUSTER = ("selector", "kubeconfig", "context")
 OF_SNAPSHOTS = ("exclude_device", "backend_device")
 HTML = "html"
-WIRING = frozenset({"csv", "dot"})  # formats of the cables as they are seen
 
 
 def verify(flags: Flags) -> int:
@@ -68,14 +67,14 @@ def verify(flags: Flags) -> int:
     return _code(fleet, EXIT[outcome])
 
 
-def export(form: str, flags: Flags) -> int:
+def export(form: str, flags: Flags, *, is_wiring: bool) -> int:
     """Print the topology in the form of a scheduler; return the exit code.
 
     Nodes with wrong cables are in the group of their neighbors, unless the flag `strict` is given;
-    the wiring is printed as it is seen.
+    the wiring, with `is_wiring`, is printed as it is seen.
     """
     for name, why in (("strict", "wrong cables are in it"), ("level", "it has cables only")):
-        if form in WIRING and flags[name] and is_on_command_line(name):
+        if is_wiring and flags[name] and is_on_command_line(name):
             raise click.UsageError(f"--{name} has no effect on {form}: {why}")
     from agent.fleet.exports import FORMATS
     from agent.fleet.exports.levels import level_fault
@@ -87,7 +86,7 @@ def export(form: str, flags: Flags) -> int:
         raise click.UsageError(f"--level: {fault}")
     fleet = _read(flags)
     moved = list[str]()
-    if form not in WIRING and not flags["strict"]:
+    if not is_wiring and not flags["strict"]:
         fleet, moved = placed(fleet)
     exported = FORMATS[form](fleet, naming, levels)
     for note in (*moved, *exported.notes):

@@ -74,7 +74,7 @@ def verify(**flags: Any) -> None:
 def export(form: str, **flags: Any) -> None:
     from agent.fleet.command import export as print_export
 
-    click.get_current_context().exit(print_export(form, flags))
+    click.get_current_context().exit(print_export(form, flags, is_wiring=form in OF_WIRING))
 
 
 for parameter in export.params:

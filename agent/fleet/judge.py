@@ -255,17 +255,13 @@ def _slower(
 
 def _unstable(nodes: Sequence[FleetNode], cables: Iterable[ComparedCable]) -> Iterator[Finding]:
     """Yield a finding for each cause of links with errors; `cables` are those of the plan."""
-    bad = [
-        UnstableLink(wire.ref, wire.port.bad_link, wire.end, "")
-        for wire in wires(nodes)
-        if wire.port.bad_link
-    ]
+    bad = [(wire, link) for wire in wires(nodes) if (link := wire.port.bad_link)]
     planned, links = {cable.ref: cable for cable in cables} if bad else {}, []
-    for link in bad:
-        cable = planned.get(link.ref)
-        near = words.near(cable.row) if cable else link.ref.interface
+    for wire, link in bad:
+        cable = planned.get(wire.ref)
         if not cable or cable.status != IGNORED:
-            links.append(link._replace(near=f"{link.ref.node} {near}", cable=cable))
+            near = words.near(cable.row) if cable else wire.port.interface
+            links.append(UnstableLink(wire.ref, link, wire.end, f"{wire.node.name} {near}", cable))
     yield from of_links(links, ((wire.node.name, wire.end) for wire in wires(nodes)))
 
 

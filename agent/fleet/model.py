@@ -95,6 +95,11 @@ class Wire(NamedTuple):
         return PortRef(self.node.name, self.port.interface)
 
 
+def current(port: FleetPort) -> SeenEnd | None:
+    """Return the far end that a port has now, or had last."""
+    return None if port.is_lost else port.far_end or port.last_end
+
+
 def wires(nodes: Iterable[FleetNode]) -> Iterator[Wire]:
     """Yield the cables of nodes."""
     for node in nodes:

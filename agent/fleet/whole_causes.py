@@ -19,7 +19,7 @@ from agent.cabling.expected import ExpectedRow
 from agent.cabling.findings.finding import Finding, PortRef, finding
 from agent.cabling.findings.names import LeafNames as Names
 from agent.cabling.findings.names import leaf_key
-from agent.fleet.model import FleetNode, FleetPort
+from agent.fleet.model import FleetNode, FleetPort, current
 from agent.grouped import grouped
 from agent.text import listed, many, natural
 
@@ -154,8 +154,7 @@ def _planned(leaves: PlannedLeaves, known: Mapping[PortRef, _Link]) -> Iterator[
 
 def _known(node: FleetNode) -> Iterator[_Link]:
     for port in node.ports:
-        end = port.far_end or port.last_end
-        if end and not port.is_lost:
+        if end := current(port):
             ref = PortRef(node.name, port.interface)
             yield _Link(ref, end.switch, _is_down(port), end.device)
 

@@ -107,7 +107,7 @@ def entries(judged: Judged) -> list[Entry]:
                 tuple((PLACES[name], value) for name, value in finding.facts if name in PLACES),
                 tuple(fact for fact in finding.facts if fact[0] not in PLACES),
                 tuple(
-                    (" ".join(move.port), place_text(*move.actual), place_text(*move.wanted))
+                    (move.port.text, place_text(*move.actual), place_text(*move.wanted))
                     for move in finding.moves
                 ),
                 _without_moves(finding, finding.expected),
@@ -299,7 +299,7 @@ def _lines(number: int, finding: Finding, cut: Cut, positions: Mapping[str, str]
         yield Line(
             number,
             finding.code,
-            cut(" ".join(move.port)),
+            cut(move.port.text),
             move.near.text or positions.get(move.port.node, ""),
             cut(place_text(*move.actual)) if any(move.actual) else "no link",
             move.present.text

@@ -24,9 +24,8 @@ from itertools import accumulate
 from math import factorial, prod
 from typing import NamedTuple
 
-from agent.cabling.seen import SeenEnd
 from agent.fleet import silent
-from agent.fleet.model import Fleet, FleetNode, FleetPort
+from agent.fleet.model import Fleet, FleetNode, FleetPort, current
 from agent.fleet.pattern.evidence import (
     AMONG_OTHERS,
     NO_COINCIDENCE,
@@ -105,11 +104,6 @@ def _columns(places: tuple[str, ...]) -> tuple[tuple[Column, ...], tuple[int, ..
     columns = [(place, places[:index].count(place)) for index, place in enumerate(places)]
     order = sorted(range(len(columns)), key=columns.__getitem__)
     return tuple([columns[index] for index in order]), tuple(order)
-
-
-def current(port: FleetPort) -> SeenEnd | None:
-    """Return the far end that a port has now, or had last."""
-    return None if port.is_lost else port.far_end or port.last_end
 
 
 def grouped(rows: Sequence[NodeRow], habit: int) -> tuple[list[list[NodeRow]], list[NodeRow]]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from agent.cabling.findings.finding import NO_END, Finding, Move, PortRef, finding
-from agent.fleet.model import Group, place_text
+from agent.fleet.model import Group, current, place_text
 from agent.fleet.pattern.causes import MISSING, SHIFTED, SWAPPED, Odd
 from agent.fleet.pattern.evidence import RIVALS, confidence
-from agent.fleet.pattern.grouping import NodeRow, RuledGroup, current
+from agent.fleet.pattern.grouping import NodeRow, RuledGroup
 from agent.text import listed, many, natural
 
 NO_NEIGHBORS = "no neighbors"

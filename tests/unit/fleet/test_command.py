@@ -87,7 +87,7 @@ def test_a_broken_capture_is_code_1_at_the_end(
     """The others are exported."""
     (tmp_path / "dgx").symlink_to(FIXTURES / "dgx-h100")
     (tmp_path / "empty").mkdir()
-    assert export("csv", flags("export", "csv", "--snapshots", str(tmp_path))) == 1
+    assert export("csv", flags("export", "csv", "--snapshots", str(tmp_path)), is_wiring=True) == 1
     printed = capsys.readouterr()
     assert "dgx-01" in printed.out
     assert printed.err.startswith(f"bwagent: {tmp_path}/empty: no snapshot: ")
