@@ -249,7 +249,7 @@ def check_tls(flags: dict[str, Any]) -> None:
 
 
 def _tolerance(text: str) -> str:
-    from agent.cabling.findings.names import TOLERANCES
+    from agent.cabling.names import TOLERANCES
 
     if text not in TOLERANCES:
         raise click.BadParameter(f"{text[:64]!r} is none of {', '.join(TOLERANCES)}")

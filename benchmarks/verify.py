@@ -15,8 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from agent.cabling import cables
-from agent.cabling.findings import names, port_names
+from agent.cabling import cables, names
 from agent.cabling.judge import verify
 from agent.cabling.plan_index import from_plans
 from agent.cabling.plans.model import End, FilePlace, Plan, PlanCable
@@ -26,7 +25,7 @@ PORTS = 64
 CABLES = 100_000
 CACHES = [
     one
-    for module in (names, port_names, cables)
+    for module in (names, cables)
     for one in vars(module).values()
     if hasattr(one, "cache_clear")
 ]

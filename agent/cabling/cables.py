@@ -12,21 +12,21 @@ from itertools import islice
 from typing import NamedTuple, TypeVar
 
 from agent.cabling.expected import ExpectedRow
-from agent.cabling.findings.finding import NO_END, NO_SPOT, Ends, Move, PortRef, Spot, spot
-from agent.cabling.findings.names import (
+from agent.cabling.finding import NO_END, NO_SPOT, Ends, Move, PortRef, Spot, spot
+from agent.cabling.interfaces import NUMBERING, shape
+from agent.cabling.names import (
     EXACT,
     INCOMPARABLE,
     SAME,
     Match,
     Off,
     compare_device,
+    compare_port,
     device_key,
     label_value,
     likeness,
     same_name,
 )
-from agent.cabling.findings.port_names import compare_port
-from agent.cabling.interfaces import NUMBERING, shape
 from agent.cabling.plans.columns import FACTS, FAR
 from agent.cabling.plans.model import IGNORE, LINK_STATE_ONLY
 from agent.cabling.seen import Port, SeenEnd, SeenNode

@@ -17,9 +17,16 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from agent import encode
-from agent.cabling.findings.finding import Spot
-from agent.cabling.findings.names import LeafNames, SeenDevice, compare_device, guid, mac
-from agent.cabling.findings.port_names import SeenPort, compare_port
+from agent.cabling.finding import Spot
+from agent.cabling.names import (
+    LeafNames,
+    SeenDevice,
+    SeenPort,
+    compare_device,
+    compare_port,
+    guid,
+    mac,
+)
 from agent.cabling.plans.columns import FACTS
 from agent.cabling.plans.model import NO_FIELDS, End, FilePlace
 from agent.encode import Naming

@@ -12,10 +12,10 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from agent.cabling import cables, interfaces, of_cables, pcie, rates, unstable, words
+from agent.cabling.baseline import Accepted
 from agent.cabling.cables import ComparedCable
 from agent.cabling.expected import Expected, ExpectedRow, one_each
-from agent.cabling.findings.baseline import Accepted
-from agent.cabling.findings.finding import INFO, NO_END, Draft, Finding, order
+from agent.cabling.finding import INFO, NO_END, Draft, Finding, order
 from agent.cabling.interfaces import HcaMap, Resolved, names_of
 from agent.cabling.plan_index import unsafe
 from agent.cabling.plans.model import IGNORE

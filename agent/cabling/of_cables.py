@@ -14,8 +14,8 @@ from agent import encode
 from agent.cabling import cables, words
 from agent.cabling.cables import ComparedCable, rings
 from agent.cabling.expected import Expected, ExpectedRow, end_key
-from agent.cabling.findings.finding import NO_END, NOT_VERIFIED, Draft, Ends, Finding, PortRef
-from agent.cabling.findings.names import Off
+from agent.cabling.finding import NO_END, NOT_VERIFIED, Draft, Ends, Finding, PortRef
+from agent.cabling.names import Off
 from agent.cabling.seen import SeenNode
 from agent.grouped import grouped
 from agent.ids import HASH

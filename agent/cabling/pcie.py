@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from agent.cabling.findings.finding import INFO, Draft, Finding
+from agent.cabling.finding import INFO, Draft, Finding
 from agent.cabling.seen import PcieEnd, PcieEnds, SeenNode
 from agent.grouped import grouped
 from agent.text import listed

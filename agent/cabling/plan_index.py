@@ -26,8 +26,9 @@ from agent.cabling.expected import (
     distinct,
     end_key,
 )
-from agent.cabling.findings.finding import Spot, spot
-from agent.cabling.findings.names import (
+from agent.cabling.finding import Spot, spot
+from agent.cabling.interfaces import numbers
+from agent.cabling.names import (
     Off,
     device_key,
     hosts,
@@ -35,7 +36,6 @@ from agent.cabling.findings.names import (
     same_name,
     unpadded,
 )
-from agent.cabling.interfaces import numbers
 from agent.cabling.plans.model import IGNORE, End, FilePlace, Plan, PlanCable
 from agent.errors import Malformed
 from agent.grouped import grouped

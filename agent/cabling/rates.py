@@ -16,9 +16,9 @@ from agent import encode
 from agent.cabling import words
 from agent.cabling.cables import IGNORED, ComparedCable
 from agent.cabling.expected import ExpectedRow
-from agent.cabling.findings.finding import INFO, NOT_VERIFIED, Draft, Finding
+from agent.cabling.finding import INFO, NOT_VERIFIED, Draft, Finding
 from agent.cabling.interfaces import ABSENT
-from agent.cabling.plans.rates import rate
+from agent.cabling.plans.columns import rate
 from agent.cabling.seen import Port, SeenNode
 from agent.grouped import grouped
 from agent.text import listed

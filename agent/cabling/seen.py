@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from agent.cabling.findings.names import SeenDevice
-from agent.cabling.findings.port_names import SeenPort, twin_port
+from agent.cabling.names import SeenDevice, SeenPort, twin_port
 from agent.facts import parse_time
 from agent.grouped import grouped
 from agent.reasons import BadLink

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from agent.cabling import words
 from agent.cabling.cables import IGNORED, ComparedCable
-from agent.cabling.findings.finding import Finding, Move, PortRef, end_text, finding
-from agent.cabling.findings.names import leaf_key
+from agent.cabling.finding import Finding, Move, PortRef, end_text, finding
+from agent.cabling.names import leaf_key
 from agent.cabling.seen import SeenEnd, SeenNode
 from agent.reasons import BadLink
 from agent.text import listed, many, natural, utc

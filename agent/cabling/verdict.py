@@ -26,7 +26,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from agent.cabling import cables
-from agent.cabling.findings.finding import ERROR, INFO, NOT_VERIFIED, UNKNOWN, Finding, order
+from agent.cabling.finding import ERROR, INFO, NOT_VERIFIED, UNKNOWN, Finding, order
 from agent.cabling.interfaces import NUMBERING, UNREAD
 from agent.cabling.interfaces import UNKNOWN as NO_SUCH_NAME
 from agent.cabling.judge import VerifyResult

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from agent.cabling.cables import ComparedCable
 from agent.cabling.expected import ExpectedRow
-from agent.cabling.findings.finding import end_text, spot
+from agent.cabling.finding import end_text, spot
 from agent.cabling.seen import Port
 from agent.ids import HASH
 from agent.reasons import NeighborReason

@@ -18,7 +18,7 @@ from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from agent.cabling.expected import Expected, from_labels, merged
-from agent.cabling.findings.finding import Finding, finding_document
+from agent.cabling.finding import Finding, finding_document
 from agent.cabling.judge import VerifyResult, verify
 from agent.cabling.seen import SeenNode, seen_node
 from agent.cabling.verdict import FindingChanges, ReportedFindings

@@ -30,7 +30,7 @@ def verify(flags: Flags) -> int:
     # first: their errors need no cluster
     plans, numbered = inputs.plans(flags), inputs.hca_map(flags)
     fleet = _read(flags)
-    from agent.cabling.findings import baseline
+    from agent.cabling import baseline
     from agent.cabling.interfaces import require_any
     from agent.cabling.judge import VerifyOptions
     from agent.fleet import report

@@ -12,8 +12,8 @@ from functools import cached_property
 
 from agent.cabling.cables import shapes
 from agent.cabling.expected import Expected, from_labels
-from agent.cabling.findings.finding import Finding
-from agent.cabling.findings.names import Off
+from agent.cabling.finding import Finding
+from agent.cabling.names import Off
 from agent.cabling.plan_index import Hosts, PlanIndex
 from agent.cabling.plans.model import Plan
 from agent.encode import Naming

@@ -13,8 +13,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
-from agent.cabling.findings.finding import Finding, end_text, finding
-from agent.cabling.findings.names import Off, guid, mac, name_keys, node_key
+from agent.cabling.finding import Finding, end_text, finding
+from agent.cabling.names import Off, guid, mac, name_keys, node_key
 from agent.fleet.model import Fleet, Wire, wires
 from agent.grouped import grouped
 from agent.text import listed, natural, utc

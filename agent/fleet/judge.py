@@ -15,7 +15,7 @@ from agent import encode
 from agent.cabling import words
 from agent.cabling.cables import IGNORED, ComparedCable
 from agent.cabling.expected import Expected
-from agent.cabling.findings.finding import (
+from agent.cabling.finding import (
     ID_LENGTH,
     INFO,
     Finding,

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
-from agent.cabling.findings.baseline import Accepted
-from agent.cabling.findings.finding import Finding, PortRef
+from agent.cabling.baseline import Accepted
+from agent.cabling.finding import Finding, PortRef
 from agent.cabling.seen import SeenEnd
 from agent.model import PlatformPosition
 from agent.reasons import BadLink

@@ -18,7 +18,7 @@ from sys import intern
 from typing import NamedTuple
 
 from agent import encode
-from agent.cabling.plans.rates import rate
+from agent.cabling.plans.columns import rate
 from agent.cabling.seen import SeenEnd
 from agent.encode import Naming
 from agent.errors import Malformed

@@ -17,9 +17,9 @@ from typing import NamedTuple
 from agent.cabling import cables, rates, words
 from agent.cabling.cables import rings as rings_in
 from agent.cabling.expected import Expected, FarPort, end_key
-from agent.cabling.findings.finding import NO_END, NOT_VERIFIED, WARNING, Finding, PortRef, finding
-from agent.cabling.findings.names import Off
+from agent.cabling.finding import NO_END, NOT_VERIFIED, WARNING, Finding, PortRef, finding
 from agent.cabling.judge import VerifyOptions, VerifyResult, verify
+from agent.cabling.names import Off
 from agent.errors import Malformed
 from agent.fleet import whole_causes
 from agent.fleet.expectation import Expectations

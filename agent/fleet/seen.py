@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 
-from agent.cabling.findings.finding import PortRef
-from agent.cabling.findings.names import SeenDevice, guid, leaf_key, mac
-from agent.cabling.findings.port_names import SeenPort
+from agent.cabling.finding import PortRef
+from agent.cabling.names import SeenDevice, SeenPort, guid, leaf_key, mac
 from agent.cabling.seen import DOWN, Port, SeenEnd, SeenNode
 from agent.fleet.model import INFINIBAND, FleetNode, FleetPort
 

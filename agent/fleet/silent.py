@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 
-from agent.cabling.findings.finding import INFO, UNKNOWN, Finding, finding
+from agent.cabling.finding import INFO, UNKNOWN, Finding, finding
 from agent.facts import MAX_SKEW
 from agent.fleet.model import Fleet, FleetNode
 from agent.grouped import grouped

@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 
-from agent.cabling.findings.finding import PortRef
+from agent.cabling.finding import PortRef
 from agent.encode import Naming
 from agent.errors import BwagentError, Unavailable
 from agent.fleet.collect import Collected, Selection, name_of

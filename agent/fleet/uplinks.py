@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from agent import encode
-from agent.cabling.findings.finding import INFO, WARNING, Finding, finding
-from agent.cabling.findings.names import LeafNames, guid, leaf_key
+from agent.cabling.finding import INFO, WARNING, Finding, finding
 from agent.cabling.interfaces import shape
+from agent.cabling.names import LeafNames, guid, leaf_key
 from agent.cabling.plans.model import PlanCable
 from agent.fleet.model import FleetNode, LeafUplinks
 from agent.fleet.tiers import TierTree, tree

@@ -16,9 +16,9 @@ from typing import NamedTuple
 from agent.cabling import cables, words
 from agent.cabling.cables import ComparedCable
 from agent.cabling.expected import ExpectedRow
-from agent.cabling.findings.finding import Finding, PortRef, finding
-from agent.cabling.findings.names import LeafNames as Names
-from agent.cabling.findings.names import leaf_key
+from agent.cabling.finding import Finding, PortRef, finding
+from agent.cabling.names import LeafNames as Names
+from agent.cabling.names import leaf_key
 from agent.fleet.model import FleetNode, FleetPort, current
 from agent.grouped import grouped
 from agent.text import listed, many, natural

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from agent.cabling.findings.baseline import Accepted
-from agent.cabling.findings.finding import (
+from agent.cabling.baseline import Accepted
+from agent.cabling.finding import (
     CODES,
     ERROR,
     INFO,

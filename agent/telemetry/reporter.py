@@ -31,7 +31,7 @@ from agent.telemetry.readiness import Readiness, Status
 from agent.text import utc
 
 if TYPE_CHECKING:
-    from agent.cabling.findings.finding import Finding  # loaded where something is expected
+    from agent.cabling.finding import Finding  # loaded where something is expected
 
     # agent.daemon comes later in the flow of data
     from agent.daemon.observer import Cycle

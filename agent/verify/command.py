@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from agent import inputs
+from agent.cabling import baseline
 from agent.cabling.expected import from_labels, merged
-from agent.cabling.findings import baseline
 from agent.cabling.judge import VerifyOptions, VerifyResult, verify
 from agent.cabling.plan_index import from_plans
 from agent.cabling.seen import seen_node

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import agent
 from agent.cabling import cables
-from agent.cabling.findings.baseline import document as accepted_document
-from agent.cabling.findings.finding import (
+from agent.cabling.baseline import document as accepted_document
+from agent.cabling.finding import (
     ERROR,
     INFO,
     UNKNOWN,

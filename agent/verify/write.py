@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from agent import encode
-from agent.cabling.findings.names import same_name
+from agent.cabling.names import same_name
 from agent.cabling.one_node import MAX_SIZE
 from agent.cabling.plans import columns
 from agent.cabling.plans.model import End, Plan, PlanCable

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from agent.cabling.expected import Expected, from_labels
-from agent.cabling.findings.names import SeenDevice
-from agent.cabling.findings.port_names import SeenPort
 from agent.cabling.interfaces import HcaMap, map_key
 from agent.cabling.judge import VerifyResult
+from agent.cabling.names import SeenDevice, SeenPort
 from agent.cabling.plan_index import from_plans
 from agent.cabling.plans.model import End, FilePlace, Plan, PlanCable
 from agent.cabling.seen import Port, SeenEnd, SeenNode

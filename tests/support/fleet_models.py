@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from agent.cabling.findings.finding import Finding
+from agent.cabling.finding import Finding
 from agent.cabling.seen import SeenEnd
 from agent.fleet.model import INFINIBAND, ROCE, FleetNode, FleetPort
 from agent.fleet.model import Fleet as Model

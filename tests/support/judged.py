@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from agent.cabling.findings.finding import Finding, Move, PortRef, finding
+from agent.cabling.finding import Finding, Move, PortRef, finding
 from agent.cabling.seen import SeenEnd
 from agent.fleet.model import INFINIBAND, Fleet, FleetNode, FleetPort, Group, Judged
 from tests.support import small_fleets

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from agent.cabling.findings.finding import Finding
+from agent.cabling.finding import Finding
 from agent.cabling.plans.model import End, FilePlace, Plan, PlanCable
 from agent.fleet import judge as module
 from agent.fleet.model import Fleet, FleetNode, Group, Judged, wires

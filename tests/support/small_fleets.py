@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from agent.cabling.findings.finding import Finding
+from agent.cabling.finding import Finding
 from agent.cabling.seen import SeenEnd
 from agent.fleet.model import ROCE, Fleet, FleetNode, FleetPort, Group, Judged, wires
 from agent.reasons import BadLink

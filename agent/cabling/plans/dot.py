@@ -24,8 +24,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from agent.cabling.plans.cables import Cables, mark_of, quoted
-from agent.cabling.plans.model import NO_FIELDS, End, FilePlace, Plan, PlanCable
+from agent.cabling.plans.columns import mark_of
+from agent.cabling.plans.model import NO_FIELDS, Cables, End, FilePlace, Plan, PlanCable, quoted
 from agent.cabling.plans.source import PlanContent
 from agent.errors import Malformed
 

@@ -25,9 +25,8 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
-from agent.cabling.plans.cables import Cables, quoted
-from agent.cabling.plans.model import End, Plan, PlanCable
-from agent.cabling.plans.rates import SIGNALING, lanes, rate
+from agent.cabling.plans.columns import SIGNALING, lanes, rate
+from agent.cabling.plans.model import Cables, End, Plan, PlanCable, quoted
 from agent.cabling.plans.source import PlanContent
 from agent.errors import Malformed
 from agent.node_description import switch_name

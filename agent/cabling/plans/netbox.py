@@ -16,8 +16,8 @@ from __future__ import annotations
 from typing import Any
 
 from agent.cabling.plans import sheets
-from agent.cabling.plans.cables import Cables, mark_of, quoted
-from agent.cabling.plans.model import End, FilePlace, Plan, PlanCable
+from agent.cabling.plans.columns import mark_of
+from agent.cabling.plans.model import Cables, End, FilePlace, Plan, PlanCable, quoted
 from agent.cabling.plans.source import PlanContent
 from agent.errors import Malformed
 

@@ -24,18 +24,22 @@ from operator import itemgetter
 from sys import intern
 from typing import Any
 
-from agent.cabling.plans.cables import (
+from agent.cabling.plans.columns import FAR, FIELDS, NAMES, NEAR, OF_CABLE, PlanColumn, of_side
+from agent.cabling.plans.headers import MAX_COLUMNS
+from agent.cabling.plans.model import (
     ERRORS,
     MAX_CABLES,
+    NO_FIELDS,
+    End,
+    FilePlace,
+    Plan,
+    PlanCable,
     date_fault,
     fault,
     quoted,
     range_fault,
     too_many,
 )
-from agent.cabling.plans.columns import FAR, FIELDS, NAMES, NEAR, OF_CABLE, PlanColumn, of_side
-from agent.cabling.plans.headers import MAX_COLUMNS
-from agent.cabling.plans.model import NO_FIELDS, End, FilePlace, Plan, PlanCable
 from agent.cabling.plans.source import PlanContent, load
 from agent.errors import Malformed
 from agent.text import visible

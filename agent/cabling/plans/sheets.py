@@ -24,14 +24,6 @@ from typing import Any, NamedTuple
 from warnings import catch_warnings, simplefilter
 
 from agent.cabling.plans import xlsx
-from agent.cabling.plans.cables import (
-    UNSAVED,
-    Cables,
-    date_fault,
-    fault,
-    quoted,
-    range_fault,
-)
 from agent.cabling.plans.columns import OF_CABLE, PLACE, of_side
 from agent.cabling.plans.headers import (
     MAX_HEADER_ROW,
@@ -44,7 +36,19 @@ from agent.cabling.plans.headers import (
     missing,
 )
 from agent.cabling.plans.ib_dump import described_end
-from agent.cabling.plans.model import NO_FIELDS, End, FilePlace, Plan, PlanCable
+from agent.cabling.plans.model import (
+    NO_FIELDS,
+    UNSAVED,
+    Cables,
+    End,
+    FilePlace,
+    Plan,
+    PlanCable,
+    date_fault,
+    fault,
+    quoted,
+    range_fault,
+)
 from agent.cabling.plans.source import Columns, PlanContent
 from agent.errors import Malformed
 

@@ -24,9 +24,8 @@ from datetime import datetime, time
 from typing import Any
 from xml.parsers import expat
 
-from agent.cabling.plans.cables import UNSAVED, quoted
 from agent.cabling.plans.headers import MAX_COLUMNS
-from agent.cabling.plans.model import FilePlace
+from agent.cabling.plans.model import UNSAVED, FilePlace, quoted
 from agent.cabling.plans.source import PlanContent
 from agent.errors import Malformed, not_installed
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from itertools import cycle, groupby
 from typing import NamedTuple, TypeVar
 
-from agent.cabling.findings.finding import ERROR, PortRef
+from agent.cabling.finding import ERROR, PortRef
 from agent.cabling.seen import SeenEnd
 from agent.fleet.model import FleetNode, FleetPort, Group, place_text
 from agent.fleet.page.lookup import Leaf, LeafTable, Mark, Marks

@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from agent.cabling.findings.finding import ERROR, INFO, UNKNOWN, WARNING, Ends, Finding, PortRef
+from agent.cabling.finding import ERROR, INFO, UNKNOWN, WARNING, Ends, Finding, PortRef
 from agent.fleet.model import Judged
 
 # Classes c0, c1, ... of page.css: eight colors, each plain, striped one way and the other.

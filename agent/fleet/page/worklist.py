@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from agent.cabling.findings.finding import UNKNOWN, Ends, Finding, place_of
+from agent.cabling.finding import UNKNOWN, Ends, Finding, place_of
 from agent.cabling.plans.columns import FACTS as OF_PLAN
 from agent.cabling.plans.columns import NEAR
 from agent.encode import gbps

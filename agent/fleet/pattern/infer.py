@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from agent.cabling.findings.finding import RANK, Finding
+from agent.cabling.finding import RANK, Finding
 from agent.fleet import silent, whole_causes
 from agent.fleet.model import Fleet, Group
 from agent.fleet.pattern.causes import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from agent.cabling.findings.finding import NO_END, Finding, Move, PortRef, finding
+from agent.cabling.finding import NO_END, Finding, Move, PortRef, finding
 from agent.fleet.model import Group, current, place_text
 from agent.fleet.pattern.causes import MISSING, SHIFTED, SWAPPED, Odd
 from agent.fleet.pattern.evidence import RIVALS, confidence

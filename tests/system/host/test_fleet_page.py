@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.cabling.findings.finding import PortRef
+from agent.cabling.finding import PortRef
 from agent.fleet.model import Judged
 from agent.fleet.page.render import page
 from tests.support import judged

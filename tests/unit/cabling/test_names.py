@@ -7,8 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent import encode
-from agent.cabling.findings.names import TOLERANCES, SeenDevice, compare_device, same_name
-from agent.cabling.findings.port_names import SeenPort, compare_port, twin_port
+from agent.cabling.names import (
+    TOLERANCES,
+    SeenDevice,
+    SeenPort,
+    compare_device,
+    compare_port,
+    same_name,
+    twin_port,
+)
 
 LONG = "leaf-" + "x" * 70
 SWITCH = SeenDevice(

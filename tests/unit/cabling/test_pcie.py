@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent.cabling.findings.finding import Finding
+from agent.cabling.finding import Finding
 from agent.cabling.judge import verify
 from agent.cabling.seen import PcieEnd, PcieEnds
 from tests.support.cabling import node, plan, rails

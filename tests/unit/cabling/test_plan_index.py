@@ -10,8 +10,8 @@ from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from agent.cabling.expected import Expected, dump, load
-from agent.cabling.findings.names import same_name
 from agent.cabling.judge import verify
+from agent.cabling.names import same_name
 from agent.cabling.plan_index import Hosts, index_of
 from agent.cabling.plans.model import End, FilePlace, PlanCable
 from agent.cabling.seen import SeenNode

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agent.cabling.expected import Expected
-from agent.cabling.findings.finding import Finding
+from agent.cabling.finding import Finding
 from agent.cabling.judge import VerifyOptions, verify
 from agent.reasons import BadLink
 from tests.support.cabling import cable, changed, node, plan, rails

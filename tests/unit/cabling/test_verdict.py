@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.cabling.findings.finding import NODE_CODES, Finding, PortRef
+from agent.cabling.finding import NODE_CODES, Finding, PortRef
 from agent.cabling.judge import VerifyResult, verify
 from agent.cabling.seen import SeenNode
 from agent.cabling.verdict import MAX_FINDINGS, FindingChanges, ReportedFindings

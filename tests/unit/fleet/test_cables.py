@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agent.cabling.findings.finding import place_of
-from agent.cabling.findings.names import LeafNames, leaf_key
+from agent.cabling.finding import place_of
+from agent.cabling.names import LeafNames, leaf_key
 from tests.support.planned_fleets import (
     cables,
     codes,

@@ -10,7 +10,7 @@ from textwrap import wrap
 
 import pytest
 
-from agent.cabling.findings.finding import CODES, NODE_CODES, Code
+from agent.cabling.finding import CODES, NODE_CODES, Code
 from agent.fleet.model import Group
 from agent.fleet.pattern.infer import Pattern
 from agent.fleet.report import FORMATS

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.cabling.findings.finding import PortRef, finding
+from agent.cabling.finding import PortRef, finding
 from agent.cabling.judge import VerifyOptions
 from agent.cabling.plans.model import End
 from agent.cabling.seen import SeenEnd

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from agent.cabling.findings.finding import Move, PortRef, Spot
+from agent.cabling.finding import Move, PortRef, Spot
 from agent.cabling.judge import VerifyOptions, verify
 from agent.cabling.plan_index import from_plans
 from agent.cabling.plans.model import End, FilePlace, Plan, PlanCable

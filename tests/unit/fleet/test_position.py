@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from agent.cabling.findings.finding import INFO, Finding, Move, PortRef, Spot, finding
+from agent.cabling.finding import INFO, Finding, Move, PortRef, Spot, finding
 from agent.encode import Naming
 from agent.fleet.judge import positioned
 from agent.fleet.model import FleetNode

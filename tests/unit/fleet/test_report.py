@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.cabling.findings.baseline import Accepted, BaselineRow
-from agent.cabling.findings.finding import Finding, Move, PortRef, Spot, finding
+from agent.cabling.baseline import Accepted, BaselineRow
+from agent.cabling.finding import Finding, Move, PortRef, Spot, finding
 from agent.fleet.model import Gap, Group, Judged
 from agent.fleet.page.worklist import summary
 from agent.fleet.report import FORMATS, outcome, unverified, verdict

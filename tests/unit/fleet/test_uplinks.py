@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.cabling.findings.finding import Finding
+from agent.cabling.finding import Finding
 from agent.cabling.plans.ib_dump import read_ibnetdiscover
 from agent.cabling.plans.model import End, FilePlace, PlanCable
 from agent.cabling.plans.source import PlanContent

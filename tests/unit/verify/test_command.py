@@ -13,7 +13,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from agent.cabling.findings.finding import NODE_CODES
+from agent.cabling.finding import NODE_CODES
 from agent.verify.report import FORMATS
 from tests.support.schemas import validator
 from tests.support.snapshots import FIXTURES, Finished, bwagent, complaint
@@ -79,7 +79,7 @@ def test_the_table_of_codes(repository: Path) -> None:
 
 
 def test_the_table_of_tolerances(repository: Path) -> None:
-    from agent.cabling.findings.names import TOLERANCES
+    from agent.cabling.names import TOLERANCES
 
     text = (repository / "docs/verify.md").read_text()
     assert all(f"| `{name}` | {meaning} |" in text for name, meaning in TOLERANCES.items())

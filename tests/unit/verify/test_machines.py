@@ -13,12 +13,12 @@ import pytest
 
 from agent import inputs
 from agent.cabling.expected import from_labels
-from agent.cabling.findings.finding import ERROR, UNKNOWN
+from agent.cabling.finding import ERROR, UNKNOWN
 from agent.cabling.judge import VerifyResult, verify
 from agent.cabling.plan_index import from_plans
+from agent.cabling.plans.columns import rate
 from agent.cabling.plans.model import Plan
 from agent.cabling.plans.own import read_csv, read_labels
-from agent.cabling.plans.rates import rate
 from agent.cabling.plans.source import PlanContent
 from agent.cabling.seen import Port, seen_node
 from agent.encode import Naming

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.cabling.plans.cables import date_fault, fault
-from agent.cabling.plans.model import End, FilePlace, Plan, PlanCable
+from agent.cabling.plans.model import End, FilePlace, Plan, PlanCable, date_fault, fault
 from agent.cabling.plans.own import read_csv
 from agent.cabling.plans.source import PlanContent
 from agent.errors import Malformed, Unavailable

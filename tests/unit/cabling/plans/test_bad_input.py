@@ -586,6 +586,6 @@ def test_without_openpyxl(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_too_many_cables(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent.cabling.plans.cables.MAX_CABLES", 1)
+    monkeypatch.setattr("agent.cabling.plans.model.MAX_CABLES", 1)
     text = f"{HEADER}\ngpu,1,leaf,1\ngpu,2,leaf,2\n"
     assert refusal(text) == "p, row 3: more than 1 cables"

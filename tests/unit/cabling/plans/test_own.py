@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from agent.cabling.expected import Expected
 from agent.cabling.plan_index import from_plans
-from agent.cabling.plans.cables import ERRORS, date_fault
-from agent.cabling.plans.model import NO_FIELDS
+from agent.cabling.plans.model import ERRORS, NO_FIELDS, date_fault
 from agent.cabling.plans.own import (
     COLUMNS,
     FORMULA,

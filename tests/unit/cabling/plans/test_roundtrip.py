@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.cabling.plans import headers
-from agent.cabling.plans.cables import date_fault
-from agent.cabling.plans.model import End, PlanCable
+from agent.cabling.plans.model import End, PlanCable, date_fault
 from agent.cabling.plans.sheets import BLANK
 from tests.support import plans
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from agent.cabling.findings.finding import PortRef, finding
+from agent.cabling.finding import PortRef, finding
 from agent.fleet.model import Fleet, FleetNode, FleetPort, Group, Judged
 from agent.fleet.page.groups import (
     BOX,

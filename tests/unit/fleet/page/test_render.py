@@ -14,7 +14,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from agent.cabling.findings.finding import INFO, NODE_CODES, Ends, Finding, Move, PortRef, finding
+from agent.cabling.finding import INFO, NODE_CODES, Ends, Finding, Move, PortRef, finding
 from agent.errors import Unavailable
 from agent.fleet.model import Judged
 from agent.fleet.page.render import page

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.cabling.findings.finding import Finding, Move, PortRef, Spot, finding
+from agent.cabling.finding import Finding, Move, PortRef, Spot, finding
 from agent.fleet.model import FleetPort, Gap, Judged
 from agent.fleet.page.worklist import (
     Entry,

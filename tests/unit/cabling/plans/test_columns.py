@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.cabling.plans.rates import rate
+from agent.cabling.plans.columns import rate
 
 
 @pytest.mark.parametrize(

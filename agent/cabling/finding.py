@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from agent.cabling.findings.names import leaf_key
+from agent.cabling.names import leaf_key
 from agent.cabling.plans.model import End
 from agent.text import Json, natural
 

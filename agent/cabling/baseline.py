@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, date, datetime
 from typing import NamedTuple
 
-from agent.cabling.findings.finding import INFO, Finding
+from agent.cabling.finding import INFO, Finding
 from agent.cabling.plans.own import rows_text, table, unquoted
 from agent.errors import Malformed, Unavailable
 from agent.text import listed, many, visible

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.cabling.findings.baseline import read
+from agent.cabling.baseline import read
 from agent.errors import Malformed
 from tests.support.fleet_nodes import crossed, listed, whole
 from tests.support.snapshots import FIXTURES, Finished, bwagent, complaint
