@@ -186,7 +186,7 @@ def run(
 ) -> None:
     # Until the loop takes it: what it asks for, a start does anyway.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    from agent.daemon.assembly import RunFlags
+    from agent.daemon.main import RunFlags
     from agent.daemon.main import run as serve
     from agent.daemon.schedule import Settings
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from agent.daemon.assembly import KUBE, Io, RunFlags
-from agent.daemon.assembly import assemble as assemble_agent
 from agent.daemon.awake_clock import AwakeClock
 from agent.daemon.background import BackgroundTask
+from agent.daemon.main import KUBE, Io, RunFlags
+from agent.daemon.main import assemble as assemble_agent
 from agent.daemon.observer import Cycle
 from agent.daemon.schedule import Settings
 from agent.host import Host
