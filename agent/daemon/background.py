@@ -23,12 +23,14 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from agent.events.event import Event
 from agent.host import Host
+from agent.infiniband import counter_poller, tier_poller
+from agent.infiniband import poller as ib
 from agent.kube.reconcile import Result
 from agent.limits import start_thread
 from agent.memory import Known
 from agent.model import Observation, RoleChange
+from agent.nvml import poller as nvml
 from agent.sources.memories import Memories
-from agent.sources.pollers import POLLERS
 
 Spawn = Callable[[Callable[[], None]], None]
 Notify = Callable[[], None]
@@ -142,6 +144,19 @@ class Companion(Poller):
 
     def reconciled(self, result: Result) -> None:
         """Take the result of a request."""
+
+
+# Makes a poller, and the fields of a Host that read its cache, from a Host that queries, the
+# memories of the observations, the command line options and a background task; or None, where a
+# flag is off.
+Make = Callable[
+    [Host, Memories, Mapping[str, Any], BackgroundTask[Any]], tuple[Poller, dict[str, Any]] | None
+]
+# By the data source; the reads of one without a poller are cheap.
+POLLERS: Mapping[str, tuple[Make, ...]] = {
+    "ib": (ib.make, ib.make_sa, tier_poller.make, counter_poller.make),
+    "nvml": (nvml.make,),
+}
 
 
 def pollers(

@@ -1,25 +1,142 @@
 """The recordings of what is no file: one part for each source that does I/O of its own.
 
-The daemon loads none of them.
+Those of neighbors, NICs and transceiver modules are in the folders of their protocols. The daemon
+loads none of them.
+
+routes.json    `ip -j route show table main`, and the same with `-6`, in one list; of a route only
+               `dst`, `dev`, `nexthops`, `metric`, `type` and `family` (4 or 6) count
+nvml.json      answer of the helper (agent/nvml/library.py, query)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from agent.errors import Malformed
 from agent.host import Host
 from agent.infiniband import snapshot as ib_snapshot
 from agent.lldp import snapshot as lldp_snapshot
 from agent.nic.snapshot import RecordedNics
-from agent.nvml.snapshot import RecordedNvml
-from agent.recorded_answer import Recording
+from agent.recorded_answer import RecordedAnswer, Recording
 from agent.snapshot.tree import SnapshotFiles
-from agent.sysfs import route_snapshot
+from agent.sysfs import parse as kernel
+from agent.sysfs.front_end import Hop
 from agent.transceiver.snapshot import RecordedModules
 
 if TYPE_CHECKING:  # its expressions are compiled, for an anonymized capture only
+    from typing import Self
+
     from agent.snapshot.anonymize import Names
+
+
+ROUTES = "routes.json"
+MAX_ROUTES = 100_000
+MAX_METRIC = 0xFFFFFFFF
+
+
+class RecordedRoutes(Recording):
+    """The recorded next hops; None: the tables of /proc/net stand in."""
+
+    def __init__(self, hops: tuple[Hop, ...] | None = None) -> None:
+        self.hops = hops
+
+    @classmethod
+    def record(cls, host: Host) -> tuple[Self, dict[str, Any]]:
+        """Return an empty record, and the field of a Host that queries `host` and fills it."""
+        recorded = cls()
+
+        def routes() -> tuple[Hop, ...] | None:
+            hops = host.routes()
+            recorded.hops = None if hops is None else tuple(hops)
+            return recorded.hops
+
+        return recorded, {"routes": routes}
+
+    @classmethod
+    def load(cls, files: SnapshotFiles, _facts: Mapping[str, Any]) -> Self:
+        """Load the record; raises Malformed."""
+        if not files.has_file(ROUTES):
+            return cls()
+        try:
+            rows = json.loads(files.read(ROUTES))
+        except (ValueError, RecursionError) as error:
+            raise Malformed(f"{ROUTES}: not JSON: {error}") from None
+        if not isinstance(rows, list) or len(rows) > MAX_ROUTES:
+            raise Malformed(f"{ROUTES}: no list of at most {MAX_ROUTES} routes")
+        return cls(tuple(hop for row in rows for hop in _hops(row)))
+
+    def replayed(self) -> dict[str, Any]:
+        """Return the field of a Host that replays this record."""
+        return {"routes": lambda: self.hops}
+
+    def anonymized(self, _names: Names) -> Self:
+        """Return the record: it has names of netdevs only, which stay."""
+        return self
+
+    def files(self) -> dict[str, bytes | None]:
+        """Return the file of the routes, if they were recorded."""
+        if self.hops is None:
+            return {}
+        rows = [
+            {"dst": "default", "dev": hop.netdev, "metric": hop.metric, "family": hop.family}
+            for hop in self.hops
+        ]
+        return {ROUTES: json.dumps(rows, indent=1).encode() + b"\n"}
+
+
+def _hops(row: Any) -> Iterator[Hop]:
+    """Yield the next hops of a row of `ip -j route` that is a unicast default route."""
+    if not isinstance(row, dict):
+        raise Malformed(f"{ROUTES}: a route is no object")
+    if row.get("dst") != "default" or row.get("type", "unicast") != "unicast":
+        return
+    metric, nexthops = row.get("metric", 0), row.get("nexthops", [row])
+    family = row.get("family", 6 if "pref" in row else 4)
+    is_valid = type(metric) is int and 0 <= metric <= MAX_METRIC and family in (4, 6)
+    if not is_valid or not isinstance(nexthops, list):
+        raise Malformed(f"{ROUTES}: the metric, family or next hops of a default route")
+    for hop in nexthops:
+        name = hop.get("dev") if isinstance(hop, dict) else None
+        if not isinstance(name, str):
+            raise Malformed(f"{ROUTES}: a next hop of a default route without dev")
+        try:
+            yield Hop(family, metric, kernel.netdev_name(name))
+        except Malformed as error:
+            raise Malformed(f"{ROUTES}: {error}") from error
+
+
+class RecordedNvml(RecordedAnswer):
+    """The answer of NVML."""
+
+    file: ClassVar[str] = "nvml.json"
+    field: ClassVar[str] = "gpus"
+    absent: ClassVar[str] = "the snapshot has no answer of NVML"
+
+    def replayed(self) -> dict[str, Any]:
+        """Return the fields of a Host that replay this record.
+
+        Where NVML was queried, its answer counts, whatever is on the PCI bus.
+        """
+        return {self.field: self.given, "gpus_off_bus": self.answer is not None}
+
+    def anonymized(self, names: Names) -> Self:
+        """Return the record with replaced UUIDs of GPUs and clusters, and serials."""
+        return type(self)(_anonymized(self.answer, names))
+
+
+def _anonymized(value: Any, names: Names) -> Any:
+    """Replace names in JSON: UUIDs of GPUs in text, of clusters as 32 hex digits, serials."""
+    if isinstance(value, list):
+        return [_anonymized(item, names) for item in value]
+    if isinstance(value, dict):
+        cluster = value.get("cluster_uuid")
+        replaced = {"cluster_uuid": names.digits(cluster)} if isinstance(cluster, str) else {}
+        serial = value.get("chassis_serial_number")
+        replaced |= {"chassis_serial_number": names.peer(serial, "chassis")} if serial else {}
+        return {key: _anonymized(item, names) for key, item in (value | replaced).items()}
+    return names.text(value) if isinstance(value, str) else value
 
 
 class SnapshotPart(NamedTuple):
@@ -32,7 +149,7 @@ class SnapshotPart(NamedTuple):
 
 
 PARTS = {
-    "rdma": SnapshotPart(route_snapshot.record, route_snapshot.load),
+    "rdma": SnapshotPart(RecordedRoutes.record, RecordedRoutes.load),
     "lldp": SnapshotPart(lldp_snapshot.record, lldp_snapshot.load),
     "ib": SnapshotPart(ib_snapshot.record, ib_snapshot.load),
     "nvml": SnapshotPart(RecordedNvml.record, RecordedNvml.load),

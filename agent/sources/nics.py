@@ -5,9 +5,6 @@ agent/nic/health.py decodes the answer. Absent is absent: most drivers tell a pa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from agent.check import Check, Step, Surroundings, missing, there
 from agent.errors import Malformed, Pending, Unavailable
 from agent.host import Host
 from agent.model import (
@@ -40,19 +37,3 @@ def read(host: Host, ports: tuple[PortRole, ...]) -> Reading[Nics]:
         {pci: health for pci, health in nics.health.items() if pci in functions},
     )
     return Reading(Seen(ours), tuple(Problem(SOURCE, part, None, text) for part, text in faults))
-
-
-def checks(around: Surroundings) -> Iterator[Check]:
-    """Check what the drivers tell; those that tell nothing have no line."""
-    match around.observation.nics:
-        case Failed(reason):
-            yield missing(Step.LIBRARY, reason, "pip install pyroute2")
-        case Seen(nics):
-            told = sum(link.state is not None for link in nics.links.values())
-            if nics.health or told:
-                text = f"NICs whose driver tells their health or firmware: {len(nics.health)}"
-                yield there(f"{text}, links with the reason why they are down: {told}")
-            for nic in nics.health.values():
-                if nic.fault:
-                    command = f"devlink health show pci/{nic.pci}"
-                    yield missing(Step.FIRMWARE, f"{nic.pci}: {nic.fault}", command)

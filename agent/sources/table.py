@@ -1,7 +1,8 @@
 """The table of data sources, over which observation and hints iterate.
 
-Its checks and its pollers have tables of their own, checks.py and pollers.py: a probe runs none of
-them. CONTRIBUTING.md has what a new source adds elsewhere.
+The checks have a table of their own, agent/sources/checks.py, and so have the pollers,
+agent/daemon/background.py: a probe runs none of them. CONTRIBUTING.md has what a new source adds
+elsewhere.
 """
 
 from __future__ import annotations

@@ -10,11 +10,9 @@ from agent.lldp.frame import Frame
 from agent.lldp.reception import LldpNeighbors
 from agent.lldp.snapshot import RecordedLldp
 from agent.nic.snapshot import RecordedNics
-from agent.nvml.snapshot import RecordedNvml
 from agent.recorded_answer import Recording
-from agent.snapshot.recordings import RecordedIo, load
+from agent.snapshot.recordings import RecordedIo, RecordedNvml, RecordedRoutes, load
 from agent.snapshot.tree import SnapshotFiles, Store
-from agent.sysfs.route_snapshot import RecordedRoutes
 from agent.transceiver.snapshot import RecordedModules
 
 ROCE = {"link_layer": b"Ethernet\n", "state": b"4: ACTIVE\n", "rate": b"100 Gb/sec (4X EDR)\n"}

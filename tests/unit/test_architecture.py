@@ -62,13 +62,23 @@ IMPORTS: dict[str, AbstractSet[str]] = {
     "kube": {"helper", "infiniband", "labels", "memory", "nvml", "sources"},
     "node_events": {"kube", "memory"},
     "snapshot": {
-        *("host", "infiniband", "lldp", "nic", "nvml", "sources", "sysfs", "transceiver"),
+        *("host", "infiniband", "lldp", "nic", "sources", "sysfs", "transceiver"),
     },
     "output": {"cabling", "labels", "memory", "nic", "sources"},
     "telemetry": {"helper", "kube", "labels", "memory", "nvml", "output", "sources"},
     "daemon": {
-        *("cabling", "events", "helper", "host", "kube", "labels", "live_host", "lldp", "memory"),
-        *("node_events", "nvml", "output", "sources", "sysfs", "telemetry"),
+        *(
+            "cabling",
+            "events",
+            "helper",
+            "host",
+            "infiniband",
+            "kube",
+            "labels",
+            "live_host",
+            "lldp",
+        ),
+        *("memory", "node_events", "nvml", "output", "sources", "sysfs", "telemetry"),
     },
     "options": {"cabling"},
     "cleanup": {"kube"},
@@ -90,7 +100,7 @@ NVML = {
     "nvml",  # its own folder
     "sources.nvml",  # the source
     # its rows in the tables of sources, of their checks and of their pollers
-    *("sources.table", "sources.checks", "sources.pollers"),
+    *("sources.table", "sources.checks", "daemon.background"),
     "snapshot.recordings",  # its row in the table of recordings
     "options",  # its flag
     "model",  # its field of Observation, and the names of nvml.h that the fields cite
@@ -236,7 +246,7 @@ def test_a_probe_loads_what_it_observes_with() -> None:
         *("infiniband", "labels", "lldp", "nic", "nvml", "output", "snapshot", "sources"),
         *("sysfs", "transceiver"),
     }
-    others = {"check", "lldp.frame", "lldp.reception", "sources.pollers", "sources.steady"}
+    others = {"check", "lldp.frame", "lldp.reception", "sources.steady"}
     others |= {"nvml.poller", "sources.checks", "sources.tiers", "transceiver.modules"}
     slow = {"asyncio", "http", "ipaddress", "logging", "pathlib", "random", "socket", "ssl"}
     slow |= {"subprocess", "urllib.parse", "zipfile"}

@@ -21,7 +21,8 @@ from agent.snapshot.anonymize import anonymize
 from agent.snapshot.capture import entries, record, write_folder
 from agent.snapshot.replay import replay
 from agent.snapshot.tree import MemoryStore, Tree
-from agent.sources.nics import checks, read
+from agent.sources.checks import of_nics
+from agent.sources.nics import read
 from agent.sources.observe import observe
 from tests.support.devices import assign, eth, ib, netdev, port
 from tests.support.remembering import alone
@@ -126,7 +127,7 @@ def test_a_capture_replays_to_the_same_sentences(tmp_path: Path) -> None:
         assert f"{FAULT}, although its link is up" in text
         told = [fact.value for fact in speed(*alone(replayed), None)]
         assert {"no cable is plugged in", "error"} <= {*told}
-        assert [*checks(around(replayed))][1:] == [
+        assert [*of_nics(around(replayed))][1:] == [
             missing(Step.FIRMWARE, f"{pci}: {FAULT}", f"devlink health show pci/{pci}")
         ]
 
@@ -134,6 +135,6 @@ def test_a_capture_replays_to_the_same_sentences(tmp_path: Path) -> None:
 def test_doctor_names_what_is_missing() -> None:
     """The library, and nothing where the drivers were not asked."""
     observation = observe(replay(MACHINE))
-    assert [*checks(around(observation))] == []
+    assert [*of_nics(around(observation))] == []
     failed = observation._replace(nics=Failed("No module named 'pyroute2'"))
-    assert [check.missing for check in checks(around(failed))] == [Step.LIBRARY]
+    assert [check.missing for check in of_nics(around(failed))] == [Step.LIBRARY]

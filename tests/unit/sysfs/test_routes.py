@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from agent.errors import Malformed, Unavailable
 from agent.netlink import attributes, messages
+from agent.snapshot.recordings import ROUTES, RecordedRoutes
 from agent.snapshot.replay import replay
 from agent.sysfs.front_end import Hop, best
-from agent.sysfs.route_snapshot import FILE, RecordedRoutes
 from agent.sysfs.routes import _default_routes, hops_of
 
 INET, MAIN, UNICAST, DONE = 2, 254, 1, 3
@@ -115,7 +115,7 @@ def test_the_best_routes() -> None:
 
 def snapshot(folder: Path, routes: Any) -> Path:
     (folder / "sys/class/infiniband").mkdir(parents=True)
-    (folder / FILE).write_text(routes if isinstance(routes, str) else json.dumps(routes))
+    (folder / ROUTES).write_text(routes if isinstance(routes, str) else json.dumps(routes))
     return folder
 
 
@@ -145,5 +145,5 @@ BAD = [
 
 @pytest.mark.parametrize("routes", BAD)
 def test_malformed_routes_refuse_the_snapshot(tmp_path: Path, routes: Any) -> None:
-    with pytest.raises(Malformed, match=FILE):
+    with pytest.raises(Malformed, match=ROUTES):
         replay(str(snapshot(tmp_path, routes)))
