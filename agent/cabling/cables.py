@@ -162,15 +162,21 @@ def check_all(
 ) -> list[ComparedCable]:
     """Compare all rows; withdraw the results that names or numbers do not support.
 
-    `numbered` are the interfaces found by PCI order, `devices` the switches of the whole plan.
+    `numbered` are the interfaces found by PCI order, none of which counts if more than half of them
+    are wrong; `devices` are the switches of the whole plan.
     """
     results = [
         check(node.name, row, node.ports[row.interface], off)
         for row in rows
         if row.interface in node.ports
     ]
-    results = _without_other_names(results, devices, off)
-    results = _without_numbering(_without_cages(results), numbered)
+    results = _without_cages(_without_other_names(results, devices, off))
+    by_number = [cable for cable in results if cable.ref.interface in numbered and cable.far_end]
+    if 2 * sum(cable.is_wrong for cable in by_number) > len(by_number):
+        results = [
+            cable.unverifiable(NUMBERING) if cable.ref.interface in numbered else cable
+            for cable in results
+        ]
     return _without_ambiguous(results, off)
 
 
@@ -178,29 +184,20 @@ def _without_other_names(
     results: list[ComparedCable], devices: Iterable[str], off: Off
 ) -> list[ComparedCable]:
     """Withdraw all results if no switch is known, and their names are of another form."""
-    if any(cable.device.equal and cable.far_end for cable in results):
-        return results
-    seen = {
-        cable.far_end.device
+    named = [
+        (cable.far_end.device, cable.row.device)
         for cable in results
         if cable.far_end and cable.device.equal is not None
-    }
-    if not seen:
+    ]
+    if not named or any(cable.device.equal and cable.far_end for cable in results):
         return results
-    of_rows = (
-        cable.row.device for cable in results if cable.far_end and cable.device.equal is not None
-    )
-    if any_like(seen, {*devices, *filter(None, of_rows)}, off):
+    seen = {device for device, _ in named}
+    known = {*devices, *(device for _, device in named if device)}
+    if shapes(seen) & shapes(known) or any(
+        same_name(name, other, off) for name in seen for other in known
+    ):
         return results
     return [cable.unverifiable(OTHER_NAMES) if cable.is_wrong else cable for cable in results]
-
-
-def any_like(seen: Iterable[str], known: Collection[str], off: Off = frozenset()) -> bool:
-    """Return True if a name that is seen has the form of a known one, or is equal to it."""
-    seen = list(seen)
-    if shapes(seen) & shapes(known):
-        return True
-    return any(same_name(name, other, off) for name in seen for other in known)
 
 
 def shapes(names: Iterable[str]) -> set[str]:
@@ -209,27 +206,12 @@ def shapes(names: Iterable[str]) -> set[str]:
     return {shape(form) for name in encoded for form in (name, name.partition(".")[0])}
 
 
-def _without_numbering(
-    results: list[ComparedCable], numbered: Collection[str]
-) -> list[ComparedCable]:
-    """Withdraw the results of PCI order if more than half of them are wrong."""
-    by_number = [cable for cable in results if cable.ref.interface in numbered and cable.far_end]
-    if 2 * sum(cable.is_wrong for cable in by_number) <= len(by_number):
-        return results
-    return [
-        cable.unverifiable(NUMBERING) if cable.ref.interface in numbered else cable
-        for cable in results
-    ]
-
-
 def _without_cages(results: list[ComparedCable]) -> list[ComparedCable]:
     """Withdraw wrong ports of twin-port switches if the plan numbers their cages.
 
     It does if most of its numbers are those of the cages of the ports that are seen; port 1 is in
     cage 1, and proves nothing.
     """
-    if not any(cable.far_end and cable.far_end.seen_port.twin_port for cable in results):
-        return results
     # Those with a bare number for a port of the right InfiniBand switch.
     by_number = [
         cable

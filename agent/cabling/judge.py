@@ -6,8 +6,9 @@ in the plan is none.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
+from operator import itemgetter
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -20,6 +21,7 @@ from agent.cabling.interfaces import HcaMap, Resolved, names_of
 from agent.cabling.plan_index import unsafe
 from agent.cabling.plans.model import IGNORE
 from agent.cabling.seen import SeenNode
+from agent.grouped import grouped
 from agent.ids import pci_address
 from agent.text import listed, natural
 
@@ -83,7 +85,13 @@ def verify(expected: Expected, node: SeenNode, options: VerifyOptions = DEFAULTS
     kept, resolved = _without_ignored(node, every, options)
     ignored = _cables(every) - _cables(resolved) if options.ignore else 0
     compared = cables.check_all(resolved.rows, kept, resolved.numbered, expected.devices, off)
-    compared = _placed(of_cables.without_doubled(compared, expected), expected)
+    compared = [  # wrong ones with the place of the switch where they are
+        cable._replace(place=place)
+        if cable.status == cables.MISCABLED
+        and (place := expected.places.get(cable.actual[0] or ""))
+        else cable
+        for cable in of_cables.without_doubled(compared, expected)
+    ]
     without = tuple((row, why) for row, why in resolved.without if row.mark != IGNORE)
     findings = [
         *of_cables.findings(compared, expected, off, draft),
@@ -104,17 +112,6 @@ def verify(expected: Expected, node: SeenNode, options: VerifyOptions = DEFAULTS
 
 def _cables(resolved: Resolved) -> int:
     return len({row.interface for row in resolved.rows}) + len(resolved.without)
-
-
-def _placed(compared: Collection[ComparedCable], expected: Expected) -> list[ComparedCable]:
-    """Return the cables, wrong ones with the place of the switch where they are."""
-    return [
-        cable._replace(place=place)
-        if cable.status == cables.MISCABLED
-        and (place := expected.places.get(cable.actual[0] or ""))
-        else cable
-        for cable in compared
-    ]
 
 
 def _without_ignored(
@@ -197,14 +194,12 @@ def _not_compared(
     """
     has_all = bool(node.ports) and {row.interface for row in resolved.rows}.issuperset(node.ports)
     low = {*LOW, interfaces.UNKNOWN} if has_all else LOW
-    rows: dict[str, list[ExpectedRow]] = {}
-    for row, reason in without:
-        if reason != interfaces.ABSENT:
-            rows.setdefault(reason, []).append(row)
-    for reason, same in rows.items():
-        names = [*dict.fromkeys(row.text for row in same)]
+    others = grouped(without, itemgetter(1))
+    others.pop(interfaces.ABSENT, None)
+    for reason, pairs in others.items():
+        names = [*dict.fromkeys(row.text for row, _ in pairs)]
         text = f"{listed(names)} of the plan: not verified: {reason}."
-        facts = {"reason": reason, "plan": same[0].place}
+        facts = {"reason": reason, "plan": pairs[0][0].place}
         severity = INFO if reason in low else None
         key = ["plan", reason]
         yield draft("unverifiable", names, text, facts=facts, key=key, severity=severity)

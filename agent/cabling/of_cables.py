@@ -7,7 +7,7 @@ One cause is one finding: cables that changed places, rows that lack the same fa
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from operator import itemgetter
 
 from agent import encode
@@ -29,7 +29,7 @@ IN_DUPLICATE = "the plan gives its switch port twice"  # with a finding of its o
 def findings(
     compared: Sequence[ComparedCable], expected: Expected, off: Off, draft: Draft
 ) -> Iterator[Finding]:
-    """Yield the findings of compared cables."""
+    """Yield the findings of compared cables; one for each reason why some are not verified."""
     yield from _doubled_in_plan(compared, expected, draft)
     yield from _seen_twice(compared, draft)
     in_ring: set[PortRef] = set()
@@ -43,7 +43,17 @@ def findings(
             yield _of_cable(cable, words.wrong(cable, owner), draft, {"planned-for": owner})
         elif cable.status == cables.MISSING:
             yield _of_cable(cable, words.missing(cable), draft)
-    yield from _unverifiable(compared, draft)
+    unknown = [
+        cable
+        for cable in compared
+        if cable.status == cables.UNVERIFIABLE and cable.reason != IN_DUPLICATE
+    ]
+    for reason, same in grouped(unknown, lambda cable: cable.reason or "").items():
+        word = NeighborReason.of(reason)
+        names = [cable.ref.interface for cable in same]
+        text = f"{listed(names)}: not verified: {word.text if word else reason}."
+        facts = {"reason": reason, "plan": same[0].row.place}
+        yield draft("unverifiable", names, text, facts=facts, key=[reason])
 
 
 def _doubled_in_plan(
@@ -63,21 +73,6 @@ def _doubled_in_plan(
             },
             key=["plan", *end],
         )
-
-
-def _unverifiable(compared: Iterable[ComparedCable], draft: Draft) -> Iterator[Finding]:
-    """Yield a finding for each reason why cables are not verified."""
-    unknown = [
-        cable
-        for cable in compared
-        if cable.status == cables.UNVERIFIABLE and cable.reason != IN_DUPLICATE
-    ]
-    for reason, same in grouped(unknown, lambda cable: cable.reason or "").items():
-        word = NeighborReason.of(reason)
-        names = [cable.ref.interface for cable in same]
-        text = f"{listed(names)}: not verified: {word.text if word else reason}."
-        facts = {"reason": reason, "plan": same[0].row.place}
-        yield draft("unverifiable", names, text, facts=facts, key=[reason])
 
 
 def _swapped(ring: Sequence[ComparedCable], draft: Draft) -> Finding:
@@ -140,11 +135,7 @@ def _doubled(
         and cable.status != cables.IGNORED
         and cable.reason != cables.CAGES
     ]
-    keys = {key for key, _ in ends}
-    if len(keys) == len(ends) and expected.taken.keys().isdisjoint(keys):
-        return
-    by_end = grouped(ends, itemgetter(0))
-    for end, pairs in by_end.items():
+    for end, pairs in grouped(ends, itemgetter(0)).items():
         here = [row for _, row in pairs]
         others = [expected.taken[end]] if end in expected.taken else []
         if len(here) + len(others) > 1:
@@ -169,13 +160,10 @@ def _seen_twice(compared: Sequence[ComparedCable], draft: Draft) -> Iterator[Fin
         for cable in compared
         if (end := cable.far_end) and end.port_id
     ]
-    if len({end for end, _ in seen_ends}) == len(seen_ends):
-        return
-    for pairs in grouped(seen_ends, itemgetter(0)).values():
-        seen, same = pairs[0][0], [cable for _, cable in pairs]
-        if len(same) > 1:
-            names = [cable.ref.interface for cable in same]
-            text = words.duplicate_seen(*seen, names, same[0].port.link_layer)
+    for seen, pairs in grouped(seen_ends, lambda pair: pair[0]).items():
+        if len(pairs) > 1:
+            names = [cable.ref.interface for _, cable in pairs]
+            text = words.duplicate_seen(*seen, names, pairs[0][1].port.link_layer)
             yield draft("duplicate", names, text, ends=(NO_END, seen), key=["seen", *names])
 
 
@@ -189,20 +177,18 @@ def of_older_labels(
 
     `kept` are the interfaces that are not to be ignored, of whose ports the label may have more.
     """
-    if not (expected.leaves or expected.ports):
-        return
     ports = [port for name, port in node.ports.items() if name in kept]
     seen = [port.far_ends[0] for port in ports if port.far_ends]
     is_complete = len(seen) == len(ports) > 0 and not node.unread
     is_part = len(ports) < len(node.ports)
     leaves = sorted(sorted({end.device for end in seen}), key=natural)  # leaf1 and leaf01 tie
-    for name, wanted, texts in (
-        (LEAVES, expected.leaves, leaves),
-        (PORTS, expected.ports, [end.port_id or "" for end in seen]),
+    for name, code, wanted, texts in (
+        (LEAVES, "miscabled", expected.leaves, leaves),
+        (PORTS, "wrong-port", expected.ports, [end.port_id or "" for end in seen]),
     ):
         if not wanted or _is_same(name, wanted, texts, is_part=is_part):
             continue
-        code, why = ("miscabled" if name == LEAVES else "wrong-port"), None
+        why = None
         if not is_complete:
             why = "not every backend port has a neighbor"
         elif is_part and HASH.fullmatch(wanted):
