@@ -259,14 +259,12 @@ class Draft(NamedTuple):
         interfaces: Iterable[str],
         text: str,
         *,
-        ends: tuple[Ends, Ends] = (NO_END, NO_END),
         key: Sequence[object] = (),
         **others: Any,
     ) -> Finding:
-        """Return a finding with its expected and its actual end; `key` is of the node."""
+        """Return a finding; `key` is of the node."""
         ports = [PortRef(self.node, name) for name in interfaces]
         key = (self.node, *key) if key else ()
-        others |= {"expected": ends[0], "actual": ends[1]}
         return finding(code, ports, text, nodes=[self.node], key=key, **others)
 
 

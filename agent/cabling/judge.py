@@ -16,7 +16,7 @@ from agent.cabling import cables, interfaces, of_cables, pcie, rates, unstable, 
 from agent.cabling.baseline import Accepted
 from agent.cabling.cables import ComparedCable
 from agent.cabling.expected import Expected, ExpectedRow, one_each
-from agent.cabling.finding import INFO, NO_END, Draft, Finding, order
+from agent.cabling.finding import INFO, Draft, Finding, order
 from agent.cabling.interfaces import HcaMap, Resolved, names_of
 from agent.cabling.plan_index import unsafe
 from agent.cabling.plans.model import IGNORE
@@ -153,8 +153,8 @@ def _unexpected(resolved: Resolved, node: SeenNode, draft: Draft) -> Iterator[Fi
                 f"The plan has no cable for {name}, which is connected to {end.device} "
                 f"port {end.port}: unplug it, or add it to the plan."
             )
-            ends = NO_END, (end.device, end.port)
-            yield draft("unexpected", [name], text, ends=ends, facts={"pci": port.pci})
+            actual, facts = (end.device, end.port), {"pci": port.pci}
+            yield draft("unexpected", [name], text, actual=actual, facts=facts)
 
 
 def _missing_interfaces(
@@ -179,7 +179,7 @@ def _missing_interfaces(
             "missing-interface",
             [row.text],
             text,
-            ends=(end, NO_END),
+            expected=end,
             facts={**row.facts, "pci": pci, "on-bus": on_bus},
             key=[row.text, *end],  # rows of a name that is none may be of several cables
         )

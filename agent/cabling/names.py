@@ -111,16 +111,20 @@ def mac(text: str) -> str | None:
 
 def compare_device(expected: str, seen: SeenDevice, off: Off = frozenset()) -> Match:
     """Compare the name of a device in a plan with its own name for itself."""
-    if expected == seen.label or expected in seen.names:
+    if expected in (seen.label, *seen.names):
         return SAME
     if address := guid(expected):
         return same_address(address, seen.guids, "guid", off)
     if address := mac(expected):
-        match = same_address(address, [mac(text) or text for text in seen.macs], "mac", off)
+        match = same_address(address, map(mac, seen.macs), "mac", off)
         if match.equal is not None:
             return match
     for name in seen.names:
-        if by := same_name(expected, name, off) or _same_unpadded(expected, name, off):
+        by = same_name(expected, name, off)
+        if not by and "padding" not in off:
+            by = same_name(unpadded(expected), unpadded(name), off)
+            by = "padding" if by == EXACT else by and f"padding+{by}"
+        if by:
             return matched(by)
     # The plan has the NodeDescription, or another one with the switch's name.
     is_other = expected.startswith(COMPOSED) and switch_name(expected) in seen.names
@@ -129,7 +133,7 @@ def compare_device(expected: str, seen: SeenDevice, off: Off = frozenset()) -> M
     return DIFFERENT if seen.names else INCOMPARABLE
 
 
-def same_address(expected: str, seen: Iterable[str], tolerance: str, off: Off) -> Match:
+def same_address(expected: str, seen: Iterable[str | None], tolerance: str, off: Off) -> Match:
     """Compare a GUID or MAC address with those of the far end."""
     addresses = list(seen)
     if not addresses or tolerance in off:
@@ -141,14 +145,6 @@ def same_address(expected: str, seen: Iterable[str], tolerance: str, off: Off) -
 def unpadded(name: str) -> str:
     """Return a name without the leading zeros of its numbers: `leaf1` of `leaf01`."""
     return _PADDING.sub("", name)
-
-
-def _same_unpadded(name: str, other: str, off: Off) -> str | None:
-    """Return the tolerances, `padding` among them, by which two names are equal; None if not."""
-    if "padding" in off:
-        return None
-    by = same_name(unpadded(name), unpadded(other), off)
-    return "padding" if by == EXACT else by and f"padding+{by}"
 
 
 @lru_cache(8192)

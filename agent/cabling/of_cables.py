@@ -14,7 +14,7 @@ from agent import encode
 from agent.cabling import cables, words
 from agent.cabling.cables import ComparedCable, rings
 from agent.cabling.expected import Expected, ExpectedRow, end_key
-from agent.cabling.finding import NO_END, NOT_VERIFIED, Draft, Ends, Finding, PortRef
+from agent.cabling.finding import NOT_VERIFIED, Draft, Ends, Finding, PortRef
 from agent.cabling.names import Off
 from agent.cabling.seen import SeenNode
 from agent.grouped import grouped
@@ -66,7 +66,7 @@ def _doubled_in_plan(
             "duplicate",
             [row.interface or row.text for row in rows],
             words.duplicate_in_plan(*end, users),
-            ends=(end, NO_END),
+            expected=end,
             facts={
                 "plan": ", ".join(str(row.place) for row in rows),
                 "users": ", ".join(users),
@@ -84,9 +84,15 @@ def _swapped(ring: Sequence[ComparedCable], draft: Draft) -> Finding:
     for cable in ring:
         facts[f"{cable.ref.interface}-expected"] = " ".join(filter(None, cable.expected))
         facts[f"{cable.ref.interface}-actual"] = " ".join(filter(None, cable.actual))
-    names, text = [cable.ref.interface for cable in ring], words.swapped(ring)
-    moves, ends = tuple(cable.move for cable in ring), (first.expected, first.actual)
-    return draft("swapped", names, text, ends=ends, facts=facts, moves=moves)
+    return draft(
+        "swapped",
+        [cable.ref.interface for cable in ring],
+        words.swapped(ring),
+        expected=first.expected,
+        actual=first.actual,
+        facts=facts,
+        moves=tuple(cable.move for cable in ring),
+    )
 
 
 def _of_cable(
@@ -102,8 +108,15 @@ def _of_cable(
         **(facts or {}),
     }
     known = cable.row.facts | {name: value for name, value in seen.items() if value}
-    names, ends, moves = [cable.ref.interface], (cable.expected, cable.actual), (cable.move,)
-    return draft(cable.status, names, text, ends=ends, facts=known, moves=moves)
+    return draft(
+        cable.status,
+        [cable.ref.interface],
+        text,
+        expected=cable.expected,
+        actual=cable.actual,
+        facts=known,
+        moves=(cable.move,),
+    )
 
 
 def _owner(
@@ -164,7 +177,7 @@ def _seen_twice(compared: Sequence[ComparedCable], draft: Draft) -> Iterator[Fin
         if len(pairs) > 1:
             names = [cable.ref.interface for _, cable in pairs]
             text = words.duplicate_seen(*seen, names, pairs[0][1].port.link_layer)
-            yield draft("duplicate", names, text, ends=(NO_END, seen), key=["seen", *names])
+            yield draft("duplicate", names, text, actual=seen, key=["seen", *names])
 
 
 # all cables in one label
@@ -201,9 +214,11 @@ def of_older_labels(
             f"Check the cables of this node: {name} is {wanted}, "
             f"and the ports see {', '.join(texts)}."
         )
-        actual = "_".join(texts)
-        of_leaves, of_ports = ((wanted, None), (actual, None)), ((None, wanted), (None, actual))
-        yield draft(code, [], text, ends=of_leaves if name == LEAVES else of_ports, key=[name])
+        ends = {
+            end: (joined, None) if name == LEAVES else (None, joined)
+            for end, joined in (("expected", wanted), ("actual", "_".join(texts)))
+        }
+        yield draft(code, [], text, **ends, key=[name])
 
 
 def _is_same(name: str, wanted: str, seen: Sequence[str], *, is_part: bool) -> bool:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
+from operator import itemgetter
 
 from agent.cabling.cables import shapes
 from agent.cabling.expected import (
@@ -57,7 +58,19 @@ class PlanIndex:
             for near, far in ((cable.a, cable.b), (cable.b, cable.a)):
                 node = node_of(near.node)
                 if node is not None:
-                    self.rows.setdefault(node, []).append(row_of(cable, near, far))
+                    row = ExpectedRow(
+                        near.interface,
+                        cable.place,
+                        far.node or None,
+                        far.interface or None,
+                        far.port_name,
+                        near,
+                        far,
+                        cable.rate_gbps,
+                        cable.mark,
+                        cable.fields,
+                    )
+                    self.rows.setdefault(node, []).append(row)
                 elif near.rack or near.unit:
                     places[near.node] = spot(near)
                 if cable.mark != IGNORE:
@@ -67,11 +80,7 @@ class PlanIndex:
                 interfaces.add(near.interface)
         self.places = LeafPlaces(places)
         self._numbers = numbers(interfaces)
-
-    @cached_property
-    def off(self) -> Off:
-        """`padding` if two names differ in leading zeros only."""
-        return unsafe(self.names)
+        self.off = unsafe(self.names)
 
     def of(self, node: str, ends: Iterable[FarPort] | None = None) -> Expected:
         """Return the expected half of a node; `ends` are those that it sees, None: any."""
@@ -97,23 +106,19 @@ class PlanIndex:
         self, node: str, ends: Iterable[FarPort], devices: frozenset[str], places: LeafPlaces
     ) -> Expected:
         rows = distinct(self.rows.get(node, ()))
-        keys = {end_key(*end) for end in Expected(rows).far_ports.union(ends)}
+        taken: dict[FarPort, str] = {}  # the last row of a port that is not ours
+        for device, port in {end_key(*end) for end in Expected(rows).far_ports.union(ends)}:
+            users = reversed(self._users.get(device, {}).get(port, ()))
+            if other := next((near for near in users if self._node_of(near.node) != node), None):
+                taken[device, port] = f"{other.node} {other.interface}"
         return Expected(
             rows,
-            taken=dict(self._taken(keys, node)),
+            taken=taken,
             devices=devices,
             places=places,
             numbers=self._numbers,
             off=self.off,
         )
-
-    def _taken(self, ends: Iterable[FarPort], node: str) -> Iterator[tuple[FarPort, str]]:
-        """Yield who else has each of these ports by the plans: the last row that is not ours."""
-        for device, port in ends:
-            for near in reversed(self._users.get(device, {}).get(port, ())):
-                if self._node_of(near.node) != node:
-                    yield (device, port), f"{near.node} {near.interface}"
-                    break
 
     @cached_property
     def _alike(self) -> Mapping[tuple[bool, str | None], str]:
@@ -134,22 +139,6 @@ def unsafe(switches: Iterable[str]) -> Off:
     names = {*switches}
     is_safe = len({unpadded(name) for name in names}) == len(names)
     return frozenset() if is_safe else frozenset({"padding"})
-
-
-def row_of(cable: PlanCable, near: End, far: End) -> ExpectedRow:
-    """Return the row of a cable as seen from its near end."""
-    return ExpectedRow(
-        near.interface,
-        cable.place,
-        far.node or None,
-        far.interface or None,
-        far.port_name,
-        near,
-        far,
-        cable.rate_gbps,
-        cable.mark,
-        cable.fields,
-    )
 
 
 def index_of(
@@ -192,18 +181,10 @@ class Hosts:
     several hosts that may be one Node, the one with its very name is it.
     """
 
-    def __init__(
-        self,
-        nodes: Sequence[str],
-        names: Iterable[str],
-        off: Off = frozenset(),
-        same: Callable[[str, str, Off], str | None] = same_name,
-    ) -> None:
+    def __init__(self, nodes: Sequence[str], names: Iterable[str], off: Off = frozenset()) -> None:
         by_name = grouped(nodes, node_key)
-        by_short: dict[str, list[str]] = {}
-        for node in nodes:
-            for short in hosts(node):
-                by_short.setdefault(node_key(short), []).append(node)
+        shorts = ((node_key(short), node) for node in nodes for short in hosts(node))
+        by_short = grouped(shorts, itemgetter(0))
         self.ambiguous: dict[str, list[str]] = {}  # host to Nodes, and Node to hosts
         known = frozenset(nodes)
         self._node_by_host: dict[str, str] = {}
@@ -211,25 +192,22 @@ class Hosts:
             if host in known:
                 self._node_by_host[host] = host
                 continue
-            keys = [node_key(name) for name in (host, *hosts(host))]
+            keys = [*map(node_key, (host, *hosts(host)))]
             candidates = {node for key in keys for node in by_name.get(key, ())}
-            candidates.update(by_short.get(keys[0], ()))
-            matches = sorted(node for node in candidates if same(host, node, off))
+            candidates.update(node for _, node in by_short.get(keys[0], ()))
+            matches = sorted(node for node in candidates if same_name(host, node, off))
             if len(matches) == 1:
                 self._node_by_host[host] = matches[0]
             elif matches:
                 self.ambiguous[host] = matches
         for node, rivals in grouped(self._node_by_host, self._node_by_host.__getitem__).items():
             longest = max(rivals, key=len)
-            if len(rivals) > 1 and not all(same(longest, other, off) for other in rivals):
-                self._settle(node, rivals)
-
-    def _settle(self, node: str, rivals: list[str]) -> None:
-        """Give a Node to the host with its very name: the others are no spellings of it."""
-        for host in {*rivals} - {node}:
-            del self._node_by_host[host]
-        if node not in rivals:
-            self.ambiguous[node] = rivals
+            # unless they are spellings of one name, the host with the Node's very name is it
+            if not all(same_name(longest, other, off) for other in rivals):
+                for host in {*rivals} - {node}:
+                    del self._node_by_host[host]
+                if node not in rivals:
+                    self.ambiguous[node] = rivals
 
     def node(self, host: str) -> str | None:
         """Return the Node that a host is; None for a switch, or a host without a Node."""
