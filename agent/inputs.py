@@ -152,8 +152,7 @@ def observed(host: Host, flags: Flags, target: Target | None) -> tuple[Observati
     Switches keep the names that they have there.
     """
     from agent.memory import known_of
-    from agent.sources.memories import Memories
-    from agent.sources.observe import observe
+    from agent.sources.observe import Memories, observe
 
     if target is None:
         observation = observe(host, flags["source"])
@@ -171,7 +170,7 @@ def node_document(host: Host, flags: Flags, target: Target | None, node_name: st
     """
     from agent.output.document import node_document
     from agent.sources import rdma
-    from agent.sources.table import NEIGHBOR_SOURCES
+    from agent.sources.observe import NEIGHBOR_SOURCES
 
     sources = flags["source"] or (rdma.SOURCE, *dict(NEIGHBOR_SOURCES))
     observation, known = observed(host, {**flags, "source": sources}, target)

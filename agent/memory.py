@@ -65,8 +65,8 @@ from agent.model import (
 from agent.node_description import switch_name
 from agent.reasons import BadLink, HoldReason, NeighborReason
 from agent.sources.interfaces import is_unread
+from agent.sources.observe import NEIGHBOR_SOURCES
 from agent.sources.pci import SOURCE, Place, bonded_functions
-from agent.sources.table import NEIGHBOR_SOURCES
 from agent.text import natural
 
 if TYPE_CHECKING:  # an agent without --tiers does not load it

@@ -21,7 +21,7 @@ from contextlib import ExitStack, closing
 from functools import partial
 
 from agent.model import Absent, Gpu, Link, LldpNeighbor, Neighbor, Observation, Seen
-from agent.sources.evidence import RoleEvidence
+from agent.sources.interfaces import RoleEvidence
 from agent.sources.roles import decide
 from agent.telemetry.log import Log
 from agent.telemetry.metrics import Exposition, Metrics, OwnProcess

@@ -30,7 +30,7 @@ from agent.limits import start_thread
 from agent.memory import Known
 from agent.model import Observation, RoleChange
 from agent.nvml import poller as nvml
-from agent.sources.memories import Memories
+from agent.sources.observe import Memories
 
 Spawn = Callable[[Callable[[], None]], None]
 Notify = Callable[[], None]
@@ -92,7 +92,7 @@ class Poller(Protocol):
     the loop's clock.
     """
 
-    source: ClassVar[str]  # name of the source (agent/sources/table.py)
+    source: ClassVar[str]  # name of the source (agent/sources/observe.py)
     task: BackgroundTask[Any]  # the poll under way
 
     def begin_cycle(self) -> None:

@@ -47,8 +47,7 @@ from agent.lldp.neighbors import NeighborTable
 from agent.lldp.packet_socket import Listener, RtnlWorker, run_at_once
 from agent.lldp.reception import LldpNeighbors
 from agent.memory import GRACE
-from agent.sources.memories import Memories
-from agent.sources.observe import read_boot_id
+from agent.sources.observe import Memories, read_boot_id
 from agent.sources.steady import RoleMemory
 from agent.sysfs.worker import DeviceReaders
 from agent.telemetry.log import Log

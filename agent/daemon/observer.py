@@ -30,8 +30,7 @@ from agent.nvml.domain import domain_of
 from agent.reasons import HoldReason
 from agent.sources.interfaces import is_unread
 from agent.sources.lldp import named
-from agent.sources.memories import Memories
-from agent.sources.observe import observe
+from agent.sources.observe import Memories, observe
 from agent.sources.pci import place
 from agent.sources.steady import NOTHING, Inventory
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # packages that import this one
     from agent.daemon.background import BackgroundTask
     from agent.events.event import Event
     from agent.host import Host
-    from agent.sources.memories import Memories
+    from agent.sources.observe import Memories
 
 INTERVAL, MAX_INTERVAL = 3600.0, 24 * 3600.0  # seconds
 MIN_INTERVAL = 60.0  # seconds between two readings, doubled with each change up to INTERVAL

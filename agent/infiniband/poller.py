@@ -31,7 +31,7 @@ from agent.text import Json
 if TYPE_CHECKING:  # packages that import this one
     from agent.daemon.background import BackgroundTask
     from agent.host import Host
-    from agent.sources.memories import Memories
+    from agent.sources.observe import Memories
 
 MIN_QUERY_INTERVAL = 5.0  # seconds between two queries of a port, however many events happen
 # Seconds until an answered port is queried again. No event reports a renamed switch, so this

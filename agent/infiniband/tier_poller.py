@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # packages that import this one, and what an agent without --
     from agent.infiniband.exploration import Exploration, LeafLook, Lids
     from agent.infiniband.fabric_memory import FabricMemory
     from agent.model import Observation
-    from agent.sources.memories import Memories
+    from agent.sources.observe import Memories
 
     Ports = Sequence[AskingPort]
 

@@ -18,7 +18,7 @@ from agent.ids import GUID
 from agent.memory import HEARD_OF, Fact, FarEnd, Known
 from agent.node_description import switch_name
 from agent.reasons import HoldReason
-from agent.sources.table import NEIGHBOR_SOURCES
+from agent.sources.observe import NEIGHBOR_SOURCES
 from agent.text import visible
 
 Values = Iterable["Value"]  # of one row

@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # not part of this layer
     from agent.daemon.background import BackgroundTask
     from agent.helper.process import ForkServer
     from agent.host import Host
-    from agent.sources.memories import Memories
+    from agent.sources.observe import Memories
 
 VERB = "nvml"
 TIMEOUT = 30.0  # seconds; initialization is slow if no process keeps the driver loaded

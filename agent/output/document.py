@@ -34,8 +34,8 @@ from agent.model import (
 from agent.output.backend import ABSENT, absent_ports, is_suspect, speed_gbps
 from agent.reasons import HoldReason
 from agent.sources.interfaces import is_unread
+from agent.sources.observe import SOURCES
 from agent.sources.pci import PcieFunction, PciePath
-from agent.sources.table import SOURCES
 from agent.text import Json, natural, utc
 
 SCHEMA = 2

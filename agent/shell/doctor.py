@@ -18,9 +18,8 @@ from agent.kube.api import connect
 from agent.kube.commands import check, check_admission
 from agent.lldp.packet_socket import open_lldp_socket
 from agent.model import Failed, Observation, Seen
-from agent.sources import nics
 from agent.sources.checks import CHECKS, of_nics
-from agent.sources.table import NEIGHBOR_SOURCES, SOURCES
+from agent.sources.observe import NEIGHBOR_SOURCES, NICS, SOURCES
 from agent.sysfs.reader import Reader
 from agent.text import listed
 
@@ -56,7 +55,7 @@ def of_sources(around: Surroundings) -> Iterator[NamedCheck]:
         if not around.is_live:
             checks += _of_capture(source.name, observation)
         yield from ((source.name, check) for check in checks)
-    yield from ((nics.SOURCE, check) for check in of_nics(around))
+    yield from ((NICS, check) for check in of_nics(around))
     if not around.is_live:
         yield CAPTURE, absent(NOT_IN_A_CAPTURE)
 

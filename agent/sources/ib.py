@@ -7,7 +7,8 @@ packets, on all ports at once. agent/infiniband/switch_names.py keeps the name o
 not give it now.
 
 The subnet administrator (SA) is asked for a port whose SMPs were refused or not answered, and only
-then is its place in the subnet read. agent/infiniband/sa.py decodes the answers.
+then is its place in the subnet read. agent/infiniband/sa.py decodes the answers. It is asked about
+the switches above the leaves, too (`explore`).
 """
 
 from __future__ import annotations
@@ -16,14 +17,15 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from agent.errors import Malformed, Unavailable
+from agent.errors import Malformed, Pending, Unavailable
 from agent.host import Host
 from agent.infiniband.devices import (
     DEFAULT_PREFIX,
     LAST_UNICAST_LID,
     Address,
+    AskingPort,
     SubnetPort,
     by_port,
     is_unasked,
@@ -34,12 +36,15 @@ from agent.infiniband.switch_names import Answered, SwitchNames
 from agent.model import Absent, Failed, IbNeighbor, Link, Neighbor, PortRole, Problem, Reading, Seen
 from agent.reasons import NeighborReason
 from agent.sources.cards import is_smi_of
-from agent.sources.memories import Memories
 from agent.sysfs import parse as kernel
 from agent.sysfs.reader import Reader, Root
 from agent.text import Json
 
-SOURCE = "ib"
+if TYPE_CHECKING:  # it imports the sources; an observation without --tiers does not load the other
+    from agent.infiniband.exploration import Exploration
+    from agent.sources.observe import Memories
+
+SOURCE, TIERS = "ib", "tiers"
 CLASS = "sys/class/infiniband"
 PKEYS = 8  # entries of the P_Key table that are searched for a full member
 # The reasons for which SMPs may fail where the SA answers; REFUSED has no exchange.
@@ -47,6 +52,7 @@ UNANSWERED = frozenset(
     {NeighborReason.NO_ANSWER, NeighborReason.SEND_FAILED, NeighborReason.MALFORMED}
 )
 SA_REASONS = {NeighborReason.NO_ANSWER.value: NeighborReason.SA_NO_ANSWER}
+NO_LID = "its LID was not recorded (`capture --tiers` does)"
 OF_LIMITED = frozenset({NeighborReason.SA_NO_ANSWER, NeighborReason.SA_NO_RECORD})
 
 
@@ -282,3 +288,63 @@ def _replayed(answer: Json, *, is_sa: bool) -> IbNeighbor:
     from agent.infiniband import sa
 
     return sa.replay(exchanges)
+
+
+def explore(
+    host: Host, ports: tuple[PortRole, ...], links: Seen[tuple[Link, ...]] | Absent | Failed
+) -> Reading[Exploration]:
+    """Explore the switches above the leaves (--tiers); `links` are those of the source.
+
+    Each ACTIVE port that has a switch at its far end can ask the administrator of its subnet, and
+    agent/infiniband/exploration.py decides which do; the switch of one that cannot is a leaf all
+    the same.
+    """
+    if not isinstance(links, Seen):
+        return Reading(links)
+    leaves = {
+        link.interface: facts
+        for link in links.value
+        for facts in (neighbor.facts for neighbor in link.neighbors[:1])
+        if isinstance(facts, IbNeighbor) and facts.node_type == "switch"
+    }
+    roles = [role for role in ports if role.interface in leaves]
+    if host.explore is None or not roles:
+        return Reading(Absent("no InfiniBand backend port has a switch at its far end"))
+    asking, faults, problems = _asking(host, roles, leaves, ports)
+    try:
+        exploration = host.explore(asking, None, {})
+    except (Malformed, Unavailable) as error:
+        can_ask = any(port for port, _ in asking)
+        text = str(error) if can_ask else next(iter(faults.values()))
+        is_pending = can_ask and isinstance(error, Pending)
+        return Reading(Failed(text, is_pending), tuple(problems))
+    unexplored = (text for leaf, text in faults.items() if leaf not in exploration.tiers.leaves)
+    problems += [Problem(TIERS, TIERS, None, text) for text in (*unexplored, *exploration.faults)]
+    return Reading(Seen(exploration), tuple(problems))
+
+
+def _asking(
+    host: Host,
+    roles: list[PortRole],
+    leaves: dict[str, IbNeighbor],
+    ports: tuple[PortRole, ...],
+) -> tuple[list[AskingPort], dict[str, str], list[Problem]]:
+    """Return each port with its leaf, and by leaf why its port cannot ask."""
+    places, problems = subnet_places(host, roles)
+    asking: list[AskingPort] = []
+    faults: dict[str, str] = {}
+    for role in roles:
+        address, leaf = (role.device.name, role.port.number), leaves[role.interface]
+        place, port = places.get(address), None
+        fault = place.fault(role.port.state) if place else None
+        text = fault.text if fault else "its LID could not be read"
+        if place and place.lid is None:
+            text = NO_LID
+        elif place and not fault:  # one that does not send SMPs may be a virtual port
+            is_virtual = leaf.via == "sa"
+            port = place.port(address, may_be_virtual=is_virtual)
+            port = port._replace(sender=None if is_virtual else sender_of(role, ports))
+        if port is None:
+            faults[leaf.node_guid] = f"{role.interface}: {text}"
+        asking.append((port, leaf.node_guid))
+    return asking, faults, problems

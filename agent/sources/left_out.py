@@ -12,8 +12,7 @@ from typing import NamedTuple
 from agent.grouped import grouped
 from agent.model import Hint, Observation, PortRole
 from agent.sources.cards import socket_direct_twin
-from agent.sources.evidence import RoleEvidence
-from agent.sources.interfaces import IN_USE, rate_of
+from agent.sources.interfaces import IN_USE, RoleEvidence, rate_of
 from agent.sources.kinds import Candidates, by_kind, is_even, number_of_devices, text_of
 from agent.sysfs.bus import NEAR
 from agent.text import listed, natural

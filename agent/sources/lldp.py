@@ -35,13 +35,14 @@ from agent.model import (
 )
 from agent.reasons import NeighborReason
 from agent.sources.cards import socket_direct_twin
-from agent.sources.memories import Memories
 from agent.sysfs import parse as kernel
 from agent.sysfs.reader import Reader
 from agent.text import visible
 
-if TYPE_CHECKING:  # it decodes frames, which a node without Ethernet backend ports does not load
+if TYPE_CHECKING:
+    # It decodes frames, which a node without Ethernet backend ports does not load.
     from agent.lldp.reception import Reception
+    from agent.sources.observe import Memories  # it imports the sources
 
 Roles = Collection[PortRole]
 

@@ -10,16 +10,20 @@ agent/nvml/decode.py decodes the answer; agent/nvml/domain.py derives the domain
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from agent.errors import Malformed, Pending, Unavailable
 from agent.host import Host
 from agent.model import Absent, Failed, Gpu, PortRole, Problem, Reading, Seen
 from agent.nvml import decode
 from agent.nvml.domain import Gpus
-from agent.sources.memories import Memories
 from agent.sources.pci import given_to_vm
 from agent.sysfs import parse as kernel
 from agent.sysfs.bus import DEVICES as PCI
 from agent.sysfs.reader import Reader
+
+if TYPE_CHECKING:  # it imports the sources
+    from agent.sources.observe import Memories
 
 SOURCE = "nvml"
 NVIDIA = 0x10DE  # include/linux/pci_ids.h: PCI_VENDOR_ID_NVIDIA

@@ -1,30 +1,105 @@
 """One observation of the node: each source is read once, and none can fail the others.
 
 The RDMA source is read first; the roles of its ports decide what the other sources are asked for.
+SOURCES is the table over which observation and hints iterate; what is asked about the links of the
+InfiniBand source, and about NICs, follows it. CONTRIBUTING.md has what a new source adds elsewhere.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agent.errors import Unavailable
+from agent.errors import Malformed, Pending, Unavailable
 from agent.host import Host
-from agent.model import Absent, Failed, Observation, PortRole, Problem, RdmaDevice, Reading, Seen
+from agent.infiniband import smi
+from agent.infiniband.switch_names import SwitchNames
+from agent.lldp import firmware
+from agent.model import (
+    Absent,
+    Failed,
+    Observation,
+    PortRole,
+    Problem,
+    RdmaDevice,
+    Reading,
+    Seen,
+    backend_functions,
+    ethernet_netdevs,
+)
 from agent.nvml import domain
 from agent.reasons import SWITCHED_OFF
-from agent.sources import NAMES, ib, pci
-from agent.sources.evidence import Labeled, RoleEvidence
-from agent.sources.memories import Memories
+from agent.sources import NAMES, ib, lldp, nvml, pci, rdma
+from agent.sources.interfaces import Labeled, RoleEvidence
 from agent.sources.roles import Decision, decide
-from agent.sources.table import SOURCES, SourceOutcome
+from agent.sysfs.bus import BusMemory
+from agent.sysfs.front_end import NOT_RECORDED
 from agent.sysfs.reader import Reader, Root
 
-Ports = tuple[PortRole, ...]
+if TYPE_CHECKING:  # an observation that stands alone, or without NICs, does not load them
+    from agent.infiniband.fabric_memory import FabricMemory
+    from agent.nic.health import Nics
+    from agent.sources.steady import RoleMemory
 
-RDMA, *OTHERS = SOURCES
+Ports = tuple[PortRole, ...]
+SourceOutcome = Seen[Any] | Absent | Failed
+
+NICS = "nics"  # the field of Observation, and the source of problems
+
+
+class Memories:
+    """What one agent remembers from one observation to the next.
+
+    An observation that stands alone begins with empty ones.
+    """
+
+    def __init__(
+        self,
+        *,
+        switch_names: SwitchNames | None = None,
+        roles: RoleMemory | None = None,
+        fabric: FabricMemory | None = None,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.bus = BusMemory()  # the PCI functions
+        self.front_end = NOT_RECORDED  # as it was read last
+        self.is_guest: bool | None = None  # it stays so once it is read; None: unknown
+        self.ambiguous: frozenset[str] = frozenset()  # link layers (front_end.ambiguous_layers)
+        # PCI functions by what --exclude-device named; they stay so while they are on the bus
+        self.excluded: frozenset[str] = frozenset()
+        self.switch_names = switch_names or SwitchNames()  # by earlier answers to SMPs
+        self.roles = roles  # None: each observation decides by itself
+        self.fabric = fabric  # the switches above; None: --tiers is off
+        self.wall = wall  # seconds since the epoch
+        # about them, by outcome (agent/infiniband/exploration.py)
+        self.sa_questions = Counter[str]()
+
+
+class Source(NamedTuple):
+    """One row: a data source and the parts of the agent that are particular to it."""
+
+    name: str  # its field of Observation, and its value of --source
+    # Reads a Host; it has the port roles (none yet for the first row). Never raises.
+    read: Callable[[Host, Ports, Memories], Reading[Any]]
+    link_layer: str | None = None  # link layer of the ports whose neighbors it reads
+    # Returns what an operator should look at.
+    hints: Callable[[Observation], Iterable[Problem]] = lambda _observation: ()
+
+
+# The first row reads the RDMA devices, which give the others their ports.
+RDMA, *OTHERS = SOURCES = (
+    Source("rdma", rdma.read),
+    Source("lldp", lldp.read, link_layer="Ethernet", hints=firmware.hints),
+    Source("ib", ib.read, link_layer="InfiniBand", hints=smi.hints),
+    Source("nvml", nvml.read, hints=domain.hints),
+)
+# (name, link layer) of the sources of neighbors
+NEIGHBOR_SOURCES = tuple(
+    (source.name, source.link_layer) for source in SOURCES if source.link_layer
+)
 
 
 def observe(
@@ -54,11 +129,11 @@ def observe(
         evidence = RoleEvidence(
             devices,
             memories.bus.bus,
-            memories.node.front_end,
+            memories.front_end,
             labeled,
-            memories.node.excluded,
+            memories.excluded,
             unbound,
-            memories.node.ambiguous,
+            memories.ambiguous,
         )
         decision = decide(evidence, host.backend, memories.roles)
         ports = decision.roles
@@ -77,21 +152,17 @@ def observe(
             read = partial(source.read, host, ports, memories)
             outcome = _read(source.name, read, took, problems)
         outcomes[source.name] = outcome
-    if host.explore and (not sources or ib.SOURCE in sources):
-        from agent.sources import tiers
-
-        read = partial(tiers.read, host, ports, outcomes[ib.SOURCE])
-        outcomes[tiers.SOURCE] = _read(tiers.SOURCE, read, took, problems)
-    if host.ask_perf and (not sources or ib.SOURCE in sources):
+    is_ib_asked = not sources or ib.SOURCE in sources
+    if host.explore and is_ib_asked:
+        read = partial(ib.explore, host, ports, outcomes[ib.SOURCE])
+        outcomes[ib.TIERS] = _read(ib.TIERS, read, took, problems)
+    if host.ask_perf and is_ib_asked:
         from agent.sources import counters
 
         read = partial(counters.read, host, ports, outcomes[ib.SOURCE])
         outcomes["link_errors"] = _read(counters.SOURCE, read, {}, problems)
     if host.ask_nics and ports:
-        from agent.sources import nics
-
-        read = partial(nics.read, host, ports)
-        outcomes[nics.SOURCE] = _read(nics.SOURCE, read, took, problems)
+        outcomes[NICS] = _read(NICS, partial(read_nics, host, ports), took, problems)
     return Observation(
         time=host.clock(),
         node=host.name,
@@ -104,6 +175,28 @@ def observe(
         accelerator=domain.domain_of(outcomes["nvml"]),
         **outcomes,
     )
+
+
+def read_nics(host: Host, ports: Ports) -> Reading[Nics]:
+    """Ask what the drivers of the backend NICs know, all in one question.
+
+    It is link states, health reporters and firmware; most drivers tell a part of these.
+    """
+    from agent.nic.health import Nics, decode
+
+    functions = backend_functions(ports)
+    netdevs = ethernet_netdevs(role for role in ports if role.backend)
+    if host.ask_nics is None or not functions:
+        return Reading(Absent("no backend port is on a PCI function"))
+    try:
+        nics, faults = decode(host.ask_nics(netdevs))
+    except (Malformed, Unavailable) as error:
+        return Reading(Failed(str(error), isinstance(error, Pending)))
+    ours = Nics(
+        {name: state for name, state in nics.links.items() if name in netdevs},
+        {pci: health for pci, health in nics.health.items() if pci in functions},
+    )
+    return Reading(Seen(ours), tuple(Problem(NICS, part, None, text) for part, text in faults))
 
 
 def read_boot_id(root: Root) -> tuple[str | None, list[Problem]]:

@@ -18,20 +18,22 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from enum import Enum
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from agent.errors import Unavailable
 from agent.host import Host
 from agent.ids import is_of_device
 from agent.model import PortRole, RdmaDevice
 from agent.sources.cards import MIN_PATTERN
-from agent.sources.evidence import Labeled
-from agent.sources.memories import Memories
+from agent.sources.interfaces import Labeled
 from agent.sysfs import parse as kernel
 from agent.sysfs.bus import DEVICES as PCI
 from agent.sysfs.bus import INFINIBAND_CLASSES
 from agent.sysfs.reader import UNSET, Reader, Root
 from agent.sysfs.worker import DeviceReaders
+
+if TYPE_CHECKING:  # it imports the sources
+    from agent.sources.observe import Memories
 
 SOURCE = "rdma"
 PCIE = "pcie"  # the source of problems with PCIe paths
@@ -126,7 +128,7 @@ def _without_device(
 ) -> frozenset[str]:
     """Return those of the functions that are on the bus and have no device, nor share one."""
     others = {device.pci for device in _there(devices)} | bonded_functions(devices)
-    left = functions - others - memories.node.excluded
+    left = functions - others - memories.excluded
     return frozenset(address for address in left if place(host, address) is Place.BUS)
 
 

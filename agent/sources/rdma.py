@@ -20,23 +20,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from agent.errors import Unavailable
 from agent.host import Host
 from agent.ids import is_named
 from agent.model import Absent, Failed, PortRole, Problem, RdmaDevice, RdmaPort, Reading, Seen
 from agent.sources.cards import nvswitch_pattern, with_hidden
-from agent.sources.drops import CLOUD_DRIVERS, ethernet_data_ports
-from agent.sources.evidence import RoleEvidence
-from agent.sources.memories import Memories
+from agent.sources.interfaces import RoleEvidence
 from agent.sources.netdev import ByPort, legs_of, port_netdevs, read_netdev
 from agent.sources.pci import given_to_vm
+from agent.sources.roles import CLOUD_DRIVERS, ethernet_data_ports
 from agent.sysfs import parse as kernel
 from agent.sysfs.bus import DEVICES as PCI
-from agent.sysfs.bus import INFINIBAND_CLASSES, Bus, read_bus, read_ids
+from agent.sysfs.bus import INFINIBAND_CLASSES, read_bus, read_ids
 from agent.sysfs.front_end import (
-    NodeFacts,
     Routed,
     ambiguous_layers,
     is_guest,
@@ -45,6 +43,9 @@ from agent.sysfs.front_end import (
 )
 from agent.sysfs.reader import PAGE, Reader, Root
 from agent.text import visible
+
+if TYPE_CHECKING:  # it imports the sources
+    from agent.sources.observe import Memories
 
 SOURCE = "rdma"
 CLASS = "sys/class/infiniband"
@@ -86,13 +87,12 @@ def read(
         names = reader.names(CLASS)
         if names:
             bus = read_bus(reader, memories.bus)
-            facts = memories.node
-            facts.front_end = read_front_end(reader, host.routes, has_gpus=bool(bus.gpus))
-            if facts.is_guest is None:  # /proc/cpuinfo is long, and slow to make
-                facts.is_guest = is_guest(reader)
-            facts.ambiguous = ambiguous_layers(host.kernel, is_guest=bool(facts.is_guest))
-            readings = _read_devices(host, names, facts, bus)
-            devices = with_hidden([device for device, _ in readings], facts.ambiguous)
+            memories.front_end = read_front_end(reader, host.routes, has_gpus=bool(bus.gpus))
+            if memories.is_guest is None:  # /proc/cpuinfo is long, and slow to make
+                memories.is_guest = is_guest(reader)
+            memories.ambiguous = ambiguous_layers(host.kernel, is_guest=bool(memories.is_guest))
+            readings = _read_devices(host, names, memories)
+            devices = with_hidden([device for device, _ in readings], memories.ambiguous)
             outcome = _outcome(host, reader, devices, memories)
             problems += [problem for _, more in readings for problem in more]
         else:
@@ -108,8 +108,8 @@ def _outcome(
     host: Host, reader: Reader, devices: tuple[RdmaDevice, ...], memories: Memories
 ) -> Seen[tuple[RdmaDevice, ...]] | Failed:
     """Return the devices; Failed if none can be read, or no place on the bus is known."""
-    bus, front_end = memories.bus.bus, memories.node.front_end
-    evidence = RoleEvidence(devices, bus, front_end, ambiguous=memories.node.ambiguous)
+    bus, front_end = memories.bus.bus, memories.front_end
+    evidence = RoleEvidence(devices, bus, front_end, ambiguous=memories.ambiguous)
     data_ports = [] if host.backend else ethernet_data_ports(evidence)
     if data_ports:
         try:
@@ -119,7 +119,7 @@ def _outcome(
         # A copied tree may lack the folder of a netdev that the device names.
         if front_end.unknown and any(map(evidence.carries_route, devices)):
             front_end = front_end._replace(unknown=None)
-        memories.node.front_end = front_end._replace(unknown=fault or front_end.unknown)
+        memories.front_end = front_end._replace(unknown=fault or front_end.unknown)
     if bus.failure and not host.backend:
         return Failed(f"the place of no NIC is known: {bus.failure}")
     # A dangling link of the class directory has no facts at all.
@@ -162,19 +162,20 @@ def _without_devices(
     return Absent(f"no RDMA device: /{CLASS} {state}")
 
 
-def _read_devices(host: Host, names: list[str], facts: NodeFacts, bus: Bus) -> list[DeviceReading]:
+def _read_devices(host: Host, names: list[str], memories: Memories) -> list[DeviceReading]:
     """Read the named devices; nothing below the folder of an excluded device is read."""
     # Those of a glob that names a PCI function, or its ids, need no device.
+    on_bus = memories.bus.bus.functions
     functions = {
         address
-        for address, function in bus.functions.items()
+        for address, function in on_bus.items()
         if is_named(host.excluded, "", address, function.ids)
     }
-    facts.excluded = (facts.excluded & bus.functions.keys()) | functions
-    excluded = {name: device for name in names if (device := _excluded(host, name, facts, bus))}
+    memories.excluded = (memories.excluded & on_bus.keys()) | functions
+    excluded = {name: device for name in names if (device := _excluded(host, name, memories))}
     jobs = {
         name: partial(
-            _read_device, host, host.readers.constants(name), facts.front_end.netdevs, name
+            _read_device, host, host.readers.constants(name), memories.front_end.netdevs, name
         )
         for name in names
         if name not in excluded
@@ -214,7 +215,7 @@ def _has_learned(host: Host, devices: list[RdmaDevice]) -> bool:
     return is_new
 
 
-def _excluded(host: Host, name: str, facts: NodeFacts, bus: Bus) -> RdmaDevice | None:
+def _excluded(host: Host, name: str, memories: Memories) -> RdmaDevice | None:
     """Return the device without facts if a glob of --exclude-device names it.
 
     Its PCI function, and those of the legs of its bond, stay excluded while they are on the bus,
@@ -224,16 +225,18 @@ def _excluded(host: Host, name: str, facts: NodeFacts, bus: Bus) -> RdmaDevice |
         return None
     reader = Reader(host.root, SOURCE)
     pci = _linked_pci(reader, name)
-    function = bus.functions.get(pci or "")
+    function = memories.bus.bus.functions.get(pci or "")
     ids = function.ids if function else None
-    if pci not in facts.excluded and not is_named(host.excluded, name, pci, ids):
+    if pci not in memories.excluded and not is_named(host.excluded, name, pci, ids):
         return None
     device = RdmaDevice(name, excluded=True, pci=pci, pci_ids=ids)
     if pci:
-        facts.excluded |= {pci}
+        memories.excluded |= {pci}
         with suppress(Unavailable):
             for netdev in reader.names(f"{PCI}/{pci}/net") or ():
-                facts.excluded |= {leg for leg in legs_of(reader, device, netdev).values() if leg}
+                memories.excluded |= {
+                    leg for leg in legs_of(reader, device, netdev).values() if leg
+                }
     return device
 
 

@@ -30,8 +30,14 @@ from typing import NamedTuple
 
 from agent.ids import moves
 from agent.model import RoleChange
-from agent.sources.evidence import DevicePort, PortKey, PortPlace, RoleEvidence, RoleVerdict
-from agent.sources.interfaces import Verdicts
+from agent.sources.interfaces import (
+    DevicePort,
+    PortKey,
+    PortPlace,
+    RoleEvidence,
+    RoleVerdict,
+    Verdicts,
+)
 from agent.sources.roles import DATA_PORT, UNDECIDED, UNKNOWN_FRONT_END
 
 VERSION = 3  # of the rule set: another one if what the rules mean changes

@@ -88,17 +88,6 @@ class FrontEnd(NamedTuple):
 NOT_RECORDED = FrontEnd(unknown="")
 
 
-class NodeFacts:
-    """The facts of the node that were read last, beside devices and bus."""
-
-    def __init__(self) -> None:
-        self.front_end = NOT_RECORDED
-        self.is_guest: bool | None = None  # it stays so once it is read; None: unknown
-        self.ambiguous: frozenset[str] = frozenset()  # link layers (ambiguous_layers)
-        # PCI functions by what --exclude-device named; they stay so while they are on the bus
-        self.excluded: frozenset[str] = frozenset()
-
-
 def netdevs_of(device: RdmaDevice) -> set[str]:
     """Return the netdevs of a device, and of the legs of its bonds."""
     names = {netdev.name for port in device.ports for netdev in port.netdevs}

@@ -33,7 +33,7 @@ from agent.lldp.reception import LldpNeighbors
 from agent.model import PortRole, RdmaDevice, Seen
 from agent.snapshot.replay import replay
 from agent.snapshot.tree import Tree
-from agent.sources.memories import Memories
+from agent.sources.observe import Memories
 from agent.sources.rdma import Constants
 from agent.sources.steady import RoleMemory
 from agent.sysfs.worker import DeviceReaders, InlineWorker

@@ -7,7 +7,7 @@ from typing import Any
 
 from agent.model import Netdev, PortRole, RdmaDevice, RdmaPort
 from agent.sources import roles
-from agent.sources.evidence import RoleEvidence
+from agent.sources.interfaces import RoleEvidence
 from agent.sources.roles import Decision
 from agent.sources.steady import RoleMemory
 from agent.sysfs.bus import EMPTY, Bus, Function

@@ -13,8 +13,7 @@ from agent.host import Host
 from agent.model import Observation
 from agent.output.document import Choices, document
 from agent.snapshot.replay import replay
-from agent.sources.memories import Memories
-from agent.sources.observe import observe
+from agent.sources.observe import Memories, observe
 from tests.support.remembering import alone
 
 MACHINES = sorted(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from agent.host import Host
 from agent.model import Gpu, Link, PortRole, RdmaDevice, Reading
 from agent.sources import ib, lldp, nvml, rdma
-from agent.sources.memories import Memories
+from agent.sources.observe import Memories
 
 Ports = tuple[PortRole, ...]
 

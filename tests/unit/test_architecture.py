@@ -100,14 +100,14 @@ NVML = {
     "nvml",  # its own folder
     "sources.nvml",  # the source
     # its rows in the tables of sources, of their checks and of their pollers
-    *("sources.table", "sources.checks", "daemon.background"),
+    *("sources.observe", "sources.checks", "daemon.background"),
     "snapshot.recordings",  # its row in the table of recordings
     "options",  # its flag
     "model",  # its field of Observation, and the names of nvml.h that the fields cite
     "memory",  # the domain, which is held
     "helper.main",  # the helper's verb
     # what it alone has: queries, a verdict, metrics, another agent's label
-    *("live_host", "sources.observe", "daemon.observer", "telemetry.metrics", "kube.commands"),
+    *("live_host", "daemon.observer", "telemetry.metrics", "kube.commands"),
 }
 THIRD_PARTY = {
     *(
@@ -247,7 +247,7 @@ def test_a_probe_loads_what_it_observes_with() -> None:
         *("sysfs", "transceiver"),
     }
     others = {"check", "lldp.frame", "lldp.reception", "sources.steady"}
-    others |= {"nvml.poller", "sources.checks", "sources.tiers", "transceiver.modules"}
+    others |= {"nvml.poller", "sources.checks", "transceiver.modules"}
     slow = {"asyncio", "http", "ipaddress", "logging", "pathlib", "random", "socket", "ssl"}
     slow |= {"subprocess", "urllib.parse", "zipfile"}
     assert loaded.isdisjoint({f"agent.{name}" for name in others} | slow)

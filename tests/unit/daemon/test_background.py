@@ -15,7 +15,7 @@ from agent.events.event import Event, Notifier
 from agent.host import Host
 from agent.infiniband.devices import SubnetPort, unanswered
 from agent.snapshot.tree import MemoryStore, Tree
-from agent.sources.memories import Memories
+from agent.sources.observe import Memories
 
 LIMIT = 10_000  # milliseconds until a result is missing
 

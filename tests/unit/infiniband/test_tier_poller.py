@@ -16,7 +16,7 @@ from agent.infiniband.devices import AskingPort
 from agent.infiniband.exploration import LeafLook, Unexplored
 from agent.infiniband.fabric_memory import DAY, HOUR, NOTHING, FabricMemory
 from agent.infiniband.tier_poller import TierPoller
-from agent.sources.memories import Memories
+from agent.sources.observe import Memories
 from tests.support.sas import CABLES, Administrator
 
 ADMINISTRATOR = Administrator(*CABLES)

@@ -105,7 +105,7 @@ def test_names_buses_and_order_change_no_role(machine: Path) -> None:
     for seed in range(3):
         shuffle = Shuffle(seed)
         names, devices = shuffle.devices(observation.rdma.value)
-        route = shuffle.front_end(evidence.node.front_end)
+        route = shuffle.front_end(evidence.front_end)
         roles = decide(devices, bus=shuffle.bus(evidence.bus.bus), front_end=route).roles
         after = {(one.device.name, one.port.number): one.backend for one in roles}
         if machine.name in BY_ADDRESS:

@@ -15,7 +15,7 @@ from agent.infiniband.devices import DEFAULT_PREFIX, SubnetPort
 from agent.infiniband.switch_names import SwitchNames
 from agent.model import Absent, Failed, Link, Neighbor, Netdev, Problem, RdmaDevice, Seen
 from agent.snapshot.tree import MemoryStore, Tree
-from agent.sources.memories import Memories
+from agent.sources.observe import Memories
 from agent.sysfs.worker import DeviceReaders, InlineWorker
 from tests.support import sas
 from tests.support.devices import PORT, assign, eth, ib

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from agent.model import Failed, RdmaDevice, Seen
-from agent.sources.memories import Memories
-from agent.sources.observe import observe
+from agent.sources.observe import Memories, observe
 from agent.sources.roles import Decision
 from agent.sysfs.bus import Bus, Function
 from agent.sysfs.front_end import FrontEnd
@@ -262,7 +261,7 @@ def without(machine: Path, kind: str, number: int) -> Decision:
         devices = [device for device in devices if device.pci != gone]
     functions = {address: one for address, one in bus.functions.items() if address != gone}
     bus = Bus(functions, bus.unread, bus.failure)
-    return decide(devices, bus=bus, front_end=evidence.node.front_end)
+    return decide(devices, bus=bus, front_end=evidence.front_end)
 
 
 @pytest.mark.parametrize("name", ["mixed-ib-storage", "h200-roce-replaced-card"])

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from agent.ids import card_of
 from agent.model import RdmaDevice, Seen
 from agent.sources.cards import socket_direct_twin, with_hidden
-from agent.sources.models import rate_of_port
+from agent.sources.kinds import rate_of_port
 from agent.sources.roles import Decision
 from agent.sources.steady import CONFIRM, RoleMemory
 from agent.sysfs.bus import Bus
@@ -189,7 +189,7 @@ def node_of(machine: Path) -> Node | None:
     evidence, observation = evidence_of(machine)
     if not isinstance(observation.rdma, Seen):
         return None
-    return Node(observation.rdma.value, evidence.bus.bus, evidence.node.front_end)
+    return Node(observation.rdma.value, evidence.bus.bus, evidence.front_end)
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import pytest
 
 from agent.model import Netdev, RdmaPort, Seen
 from agent.sources import rdma
-from agent.sources.memories import Memories
+from agent.sources.observe import Memories
 from tests.support.kernel_tree import (
     BUS,
     CLASS,
@@ -265,7 +265,7 @@ def test_an_excluded_bond_excludes_its_legs(function: str, *, is_leg: bool) -> N
     members = [leg("e0", A, "active"), leg("e1", function, "active")]
     root, memories = Kernel(hca("x0", A, "Ethernet"), *members, bond("e0", "e1")), Memories()
     rdma.read(host(root, excluded=("x0",)), (), memories)
-    assert memories.node.excluded == {A, *([function] if is_leg else [])}
+    assert memories.excluded == {A, *([function] if is_leg else [])}
 
 
 def test_a_guest_has_the_functions_of_a_card_in_different_slots() -> None:

@@ -22,8 +22,7 @@ from agent.snapshot.capture import entries, record, write_folder
 from agent.snapshot.replay import replay
 from agent.snapshot.tree import MemoryStore, Tree
 from agent.sources.checks import of_nics
-from agent.sources.nics import read
-from agent.sources.observe import observe
+from agent.sources.observe import observe, read_nics
 from tests.support.devices import assign, eth, ib, netdev, port
 from tests.support.remembering import alone
 from tests.support.surroundings import around
@@ -74,7 +73,7 @@ def test_the_netdevs_of_ethernet_ports_are_asked_about() -> None:
         asked.extend(netdevs)
         return answer("eth0", "0000:18:00.0")
 
-    outcome, problems = read(host(ask), ports)
+    outcome, problems = read_nics(host(ask), ports)
     backend = [role.port.netdev for role in ports if role.backend and role.port.netdev]
     assert asked == [netdev.name for netdev in backend if netdev.name == "eth0"]
     assert isinstance(outcome, Seen)
@@ -92,14 +91,14 @@ def test_failures() -> None:
 
         return ask
 
-    assert read(host(failing(Unavailable("late"))), roles()).outcome == Failed("late")
-    pending = read(host(failing(Pending("soon"))), roles()).outcome
+    assert read_nics(host(failing(Unavailable("late"))), roles()).outcome == Failed("late")
+    pending = read_nics(host(failing(Pending("soon"))), roles()).outcome
     assert pending == Failed("soon", pending=True)
     text = "the answer about the NICs is no object of lists"
-    assert read(host(lambda _netdevs: {"links": 1}), roles()).outcome == Failed(text)
-    assert isinstance(read(host(), roles()).outcome, Absent)
+    assert read_nics(host(lambda _netdevs: {"links": 1}), roles()).outcome == Failed(text)
+    assert isinstance(read_nics(host(), roles()).outcome, Absent)
     refused = {"errors": [["eth0", "Operation not permitted"]]}
-    assert read(host(lambda _netdevs: refused), roles()).problems == (
+    assert read_nics(host(lambda _netdevs: refused), roles()).problems == (
         Problem("nics", "eth0", None, "Operation not permitted"),
     )
 

@@ -14,8 +14,7 @@ from agent.errors import Pending, Unavailable
 from agent.host import Host
 from agent.model import Absent, Failed, PlatformPosition, Seen
 from agent.nvml.domain import domain_of, hints
-from agent.sources.memories import Memories
-from agent.sources.observe import observe
+from agent.sources.observe import Memories, observe
 from agent.sysfs.reader import LiveRoot
 from tests.support.gpus import FABRIC, GPU, PLATFORM, answer
 from tests.support.kernel_tree import BUS, Kernel

@@ -16,8 +16,7 @@ from agent.model import Absent, Failed, Seen
 from agent.output.document import Choices, document
 from agent.output.table import render
 from agent.sources import NAMES
-from agent.sources.observe import observe
-from agent.sources.table import SOURCES
+from agent.sources.observe import SOURCES, observe
 from tests.support.kernel_tree import CLASS, HOME, NET, Entries, Kernel, hca, host, netdev, routes
 from tests.support.remembering import alone
 from tests.support.sources import read_rdma

@@ -8,8 +8,7 @@ from agent.encode import Naming
 from agent.kube.annotation import Annotation
 from agent.labels.render import render
 from agent.memory import known_of
-from agent.sources.memories import Memories
-from agent.sources.observe import observe
+from agent.sources.observe import Memories, observe
 from agent.sources.pci import Place, unbound
 from tests.support.devices import ib
 from tests.support.kernel_tree import BUS, CLASS, HOME, NET, Entries, Kernel, hca, host, netdev

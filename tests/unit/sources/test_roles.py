@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from agent.model import RdmaDevice, RdmaPort
-from agent.sources.drops import ethernet_data_ports
-from agent.sources.evidence import RoleEvidence
-from agent.sources.interfaces import is_unread
+from agent.sources.interfaces import RoleEvidence, is_unread
+from agent.sources.roles import ethernet_data_ports
 from agent.sources.steady import RoleMemory
 from agent.sysfs.bus import Bus, Function
 from agent.sysfs.front_end import FrontEnd

@@ -115,7 +115,7 @@ def test_names_buses_and_order_change_no_role_of_a_memory(machine: Path, *, is_n
     (evidence, found), now = evidence_of(machine), 0.0
     if not isinstance(found.rdma, Seen):
         return
-    devices, bus, route = found.rdma.value, evidence.bus.bus, evidence.node.front_end
+    devices, bus, route = found.rdma.value, evidence.bus.bus, evidence.front_end
     memory = RoleMemory(lambda: now, lambda: now)
     for _ in range(2):
         roles = decide(devices, bus=bus, front_end=route, memory=memory).roles
@@ -150,7 +150,7 @@ def test_the_annotation_of_0_3_0_pins_no_role(machine: Path, *, is_wrong: bool) 
     """After a minute an upgraded agent has the roles of a fresh one, whatever 0.3.0 decided."""
     (evidence, found), now = evidence_of(machine), 0.0
     devices = found.rdma.value if isinstance(found.rdma, Seen) else ()
-    facts: dict[str, Any] = {"bus": evidence.bus.bus, "front_end": evidence.node.front_end}
+    facts: dict[str, Any] = {"bus": evidence.bus.bus, "front_end": evidence.front_end}
     was = [one for one in found.ports if one.device.pci and one.backend is not is_wrong]
     written = {
         "schema": 2, "agent": "0.3.0", "boot_id": "b", "time": "2027-01-15T08:00:00Z",

@@ -14,7 +14,7 @@ from agent.infiniband.devices import AskingPort, SubnetPort
 from agent.infiniband.exploration import Exploration, as_json, loaded
 from agent.model import Absent, Failed, IbNeighbor, Link, Neighbor, Reading, Seen
 from agent.snapshot.tree import MemoryStore, Tree
-from agent.sources.tiers import read
+from agent.sources import ib as source
 from agent.sysfs.worker import DeviceReaders, InlineWorker
 from tests.support.devices import PORT, assign, ib
 from tests.support.sas import CABLES, Administrator
@@ -43,7 +43,7 @@ def reading(
     readers = DeviceReaders(worker=InlineWorker)
     tree = Tree(MemoryStore(files), {})
     host = Host(tree, lambda: 0.0, explore=explore, subnet_readers=readers)
-    return read(host, assign([ib("ibp0", 0), ib("ibp1", 1)]), Seen(links))
+    return source.explore(host, assign([ib("ibp0", 0), ib("ibp1", 1)]), Seen(links))
 
 
 def texts(read: Reading[Any]) -> list[str]:
@@ -79,7 +79,7 @@ def test_without_a_leaf_there_is_nothing_above(links: tuple[Link, ...]) -> None:
 
 def test_a_source_that_failed_has_no_leaves() -> None:
     host = Host(Tree(MemoryStore({}), {}), lambda: 0.0, explore=ADMINISTRATOR.explore)
-    assert read(host, (), Failed("no library")).outcome == Failed("no library")
+    assert source.explore(host, (), Failed("no library")).outcome == Failed("no library")
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_a_port_that_is_not_active_asks_nobody() -> None:
         explore=ADMINISTRATOR.explore,
         subnet_readers=DeviceReaders(worker=InlineWorker),
     )
-    assert isinstance(read(host, ports, Seen((link("ibp0"),))).outcome, Failed)
+    assert isinstance(source.explore(host, ports, Seen((link("ibp0"),))).outcome, Failed)
 
 
 def test_a_failed_exploration_is_one_line() -> None:
