@@ -1,15 +1,17 @@
 """The client against servers that are no API servers: every response is a reply, never a
-traceback.
+traceback. A listing ends whatever they do, and a command names the Node that was asked for.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -19,6 +21,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from agent.errors import Unavailable
 from agent.kube.access import SERVICE_ACCOUNT, Access
 from agent.kube.answers import KINDS, MAX_PAGE_BODY, Answer, Failure, Request, failure_of
 from agent.kube.api import (
@@ -32,9 +35,12 @@ from agent.kube.api import (
 )
 from agent.kube.listing import pages
 from agent.kube.negotiation import get_node
+from tests.support.kernel_tree import NET, Entries, hca
+from tests.support.kube.command import bwagent
 from tests.support.kubeconfigs import kubeconfig
 from tests.support.nodes import FLAVOR, node
 from tests.support.odd_server import reply, says, serving
+from tests.support.sysfs_on_disk import lay
 
 NODE = json.dumps(node({FLAVOR: "roce"})).encode()
 GET: Request = {"operation": "get", "node": "n1"}
@@ -471,3 +477,81 @@ def test_the_limit_of_a_page() -> None:
     assert fitting(50, 0) == MAX_PAGE
     assert fitting(50, 50 * 20_000) == PAGE_BYTES // 20_001
     assert fitting(1, 1 << 30) == 1
+
+
+def drip(connection: socket.socket) -> None:
+    """Send 100 bytes a second, so that no single read is late."""
+    connection.sendall(reply(200, b"", length=1 << 20))
+    while True:
+        connection.sendall(b" " * 5)
+        time.sleep(0.05)
+
+
+def session(server: str, waiting: Callable[[float], object]) -> Api:
+    access = Access(server, "Bearer t")
+    return Api(lambda again: access, waiting=waiting)  # noqa: ARG005
+
+
+def test_a_server_that_drips() -> None:
+    """A page that does not come is given up at its deadline, in one line that names the server;
+    the seconds show while it is awaited.
+    """
+    waited = list[float]()
+    with serving(drip) as server:
+        url = f"http://127.0.0.1:{server.port}"
+        with closing(session(url, waited.append)) as kube, pytest.raises(Unavailable) as caught:
+            list(pages(kube, deadlines=(3.0, 9.0)))
+    text = f"listing Nodes failed: {url} did not respond in time: no whole page within 3 s"
+    assert str(caught.value) == text
+    assert [round(seconds) for seconds in waited] == [1, 2]
+
+
+def test_the_end_of_the_program() -> None:
+    """The request that was given up does not keep the program."""
+    program = (
+        "import sys\n"
+        "from agent.kube.access import Access\n"
+        "from agent.kube.api import Api\n"
+        "kube = Api(lambda again: Access(sys.argv[1]))\n"
+        "print(kube({'operation': 'survey', 'deadline_s': 1.0}).error)\n"
+    )
+    with serving(drip) as server:
+        command = [sys.executable, "-c", program, f"http://127.0.0.1:{server.port}"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout.splitlines()[-1], done.stderr) == (0, "timeout", "")
+
+
+def test_a_listing_without_end() -> None:
+    """All pages together have a deadline, too: each comes within its own."""
+
+    def kube(_request: object) -> Answer:
+        time.sleep(0.3)
+        return Answer(200, following="x", server="https://k")
+
+    with pytest.raises(Unavailable, match="https://k did not respond in time: the listing took 1"):
+        list(pages(kube, deadlines=(5.0, 1.0)))
+
+
+TREE: Entries = {**hca("mlx5_0", "0000:18:00.0", "InfiniBand"), f"{NET}/lo": None}
+OTHER = reply(200, json.dumps(node({FLAVOR: "roce"}, name="n2")).encode())
+COMMANDS: dict[str, Callable[[str], tuple[str, ...]]] = {
+    "probe": lambda root: ("probe", "--node-name", "n1", "--sysfs-root", root),
+    "explain": lambda root: ("explain", "flavor", "--node-name", "n1", "--sysfs-root", root),
+    "cleanup": lambda _root: ("cleanup", "--node-name", "n1", "--yes"),
+    "cleanup --lost": lambda _root: ("cleanup", "--lost", "--node-name", "n1", "--yes"),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_first_get(command: str, tmp_path: Path) -> None:
+    """One line that names the Node, and nothing is written; `explain` tells what it can."""
+    root = str(lay(TREE, tmp_path / "node"))
+    with serving(says(OTHER)) as server:
+        path = kubeconfig(tmp_path / "config", f"http://127.0.0.1:{server.port}")
+        done = bwagent(*COMMANDS[command](root), kubeconfig=path)
+    code = 0 if command == "explain" else 1
+    assert (done.returncode, {one[:4] for one in server.requests}) == (code, {b"GET "})
+    told = (done.stdout + done.stderr).splitlines()
+    [line] = [line for line in told if "like an API server" in line]
+    assert "Node n1: " in line
+    assert "Traceback" not in done.stderr

@@ -16,7 +16,7 @@ import pytest
 
 from tests.support.bare_node import a_node_without_rdma
 from tests.support.commands import INSTALL, ON_A_HOST, OPERATIONS, ROOT, blocks, commands
-from tests.support.real_parts import require
+from tests.support.real_parts import lacks, require
 
 LEFT_OUT = shutil.ignore_patterns(".*", "tests", "sysfs_fixtures", "benchmarks")
 PLAN = "node,interface,device,port-id,port-name\ngpu-1,mlx5_0,leaf-1,1,\n"
@@ -145,6 +145,28 @@ def test_completion(tmp_path: Path) -> None:
         done = sh(f"{mounts}{command}\nbash -n /etc/bash_completion.d/bwagent", tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / "root/etc/bash_completion.d/bwagent").stat().st_size
+
+
+@pytest.mark.parametrize(
+    ("shell", "command", "printed"),
+    [
+        (
+            "zsh",
+            "zsh -f -c 'autoload -U compinit; compinit -u; . ./script; echo ${_comps[bwagent]}'",
+            "_bwagent_completion\n",
+        ),
+        (
+            "fish",
+            """fish --no-config -c ". ./script; complete --do-complete 'bwagent cap'" | cut -f1""",
+            "capture\n",
+        ),
+    ],
+)
+def test_completion_of_other_shells(tmp_path: Path, shell: str, command: str, printed: str) -> None:
+    """The script registers itself for the program in zsh, and completes a command in fish."""
+    require(lacks(shell))
+    done = sh(f"bwagent completion {shell} >script; {command}", tmp_path, HOME=str(tmp_path))
+    assert (done.stdout, done.stderr) == (printed, "")
 
 
 def one_of_the_text(start: str) -> str:

@@ -1,22 +1,31 @@
-"""Exports of a fleet, judged by slurmctld and by Graphviz."""
+"""Exports of a fleet, judged by slurmctld, by Graphviz, by Kueue's own types and by jq."""
 
 from __future__ import annotations
 
+import json
 import random
 import re
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from html import unescape
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+import yaml
 
+from agent.fleet.exports.levels import kueue
 from agent.fleet.exports.slurm import tree_conf
 from agent.fleet.exports.text import hostlist
 from agent.fleet.exports.wiring import graph
 from agent.fleet.model import Fleet
-from tests.support import slurm
+from agent.infiniband.fabric_memory import NOTHING, TreeAnswer, merge, text
+from tests.support import kueue as judge
+from tests.support.kube.programs import free_ports, running
 from tests.support.real_parts import lacks, require
-from tests.support.slurm import Switch
+from tests.support.subnets import SHAPES
+from tests.support.switch import wait_for
 from tests.support.wired_fleets import (
     NAMING,
     Rack,
@@ -24,6 +33,7 @@ from tests.support.wired_fleets import (
     fleet,
     fleet_of,
     hostile,
+    mixed,
     names,
     node,
     tall,
@@ -34,17 +44,102 @@ ATTACK = '\nSwitchName=evil Nodes=gpu-001 "],#\\'
 SEED = 2026
 
 
-@pytest.fixture(autouse=True)
-def _programs() -> None:
-    require(lacks("slurmctld", "scontrol", "gvpr"))
+CONFIGURATION = """
+ClusterName=test
+SlurmctldHost=localhost(127.0.0.1)
+SlurmctldPort={controller}
+SlurmdPort={daemon}
+AuthType=auth/none
+CredType=cred/none
+SlurmUser=root
+StateSaveLocation={folder}/state
+SlurmctldPidFile={folder}/slurmctld.pid
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SwitchType=switch/none
+SelectType=select/cons_tres
+TopologyPlugin=topology/tree
+{nodes}
+PartitionName=all Nodes=ALL Default=YES
+"""
+
+
+class Switch(NamedTuple):
+    """A switch as the controller understood it."""
+
+    level: int
+    nodes: frozenset[str]
+    switches: frozenset[str]
+
+
+class Controller:
+    """A running slurmctld."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def scontrol(self, *arguments: str) -> str:
+        done = subprocess.run(
+            ["scontrol", *arguments],
+            env={"SLURM_CONF": str(self.folder / "slurm.conf"), "PATH": "/usr/bin:/bin"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.stdout if done.returncode == 0 else ""
+
+    def hosts(self, expression: str) -> frozenset[str]:
+        """Return the names of a hostlist, as Slurm expands it."""
+        return frozenset(self.scontrol("show", "hostnames", expression).split())
+
+    def topology(self) -> dict[str, Switch]:
+        pattern = re.compile(r"SwitchName=(\S+) Level=(\d+) LinkSpeed=1 (?:Nodes=(\S+))?(.*)")
+        found = {}
+        for name, level, nodes, rest in pattern.findall(self.scontrol("show", "topology")):
+            children = rest.partition("Switches=")[2].strip()
+            found[name] = Switch(
+                int(level),
+                self.hosts(nodes) if nodes else frozenset(),
+                self.hosts(children) if children else frozenset(),
+            )
+        return found
+
+    @property
+    def log(self) -> str:
+        """What the controller said."""
+        return (self.folder / "slurmctld.log").read_text()
+
+
+@contextmanager
+def controller(folder: Path, topology: str, nodes: list[str]) -> Iterator[Controller]:
+    """Run slurmctld with this topology.conf and these nodes within the block."""
+    require(lacks("slurmctld", "scontrol"))
+    ports = dict(zip(("controller", "daemon"), free_ports(2), strict=True))
+    (folder / "state").mkdir()
+    lines = "\n".join(
+        f"NodeName={name} NodeAddr=127.0.1.{number % 250 + 1} CPUs=1"
+        for number, name in enumerate(nodes)
+    )
+    (folder / "slurm.conf").write_text(CONFIGURATION.format(folder=folder, nodes=lines, **ports))
+    (folder / "topology.conf").write_text(topology)
+    arguments = ("-D", "-c", "-f", str(folder / "slurm.conf"))
+    with running("slurmctld", arguments, folder, "slurmctld") as process:
+        started = Controller(folder)
+
+        def is_ready() -> bool:
+            assert process.poll() is None, started.log
+            return bool(started.scontrol("show", "topology"))
+
+        wait_for(is_ready)
+        yield started
 
 
 def understood(folder: Path, topology: str, found: Fleet) -> dict[str, Switch]:
     """Return the switches as slurmctld understands a topology.conf, which it took without error."""
     hosts = [one.name.partition(".")[0] for one in found.nodes if one.name.isprintable()]
-    with slurm.controller(folder, topology, hosts) as controller:
-        assert "Invalid" not in controller.log.replace("MailProg is invalid", "")
-        return controller.topology()
+    with controller(folder, topology, hosts) as slurm:
+        assert "Invalid" not in slurm.log.replace("MailProg is invalid", "")
+        return slurm.topology()
 
 
 def leaves(switches: dict[str, Switch]) -> dict[str, frozenset[str]]:
@@ -134,17 +229,18 @@ def test_hostile_names_add_no_switch(tmp_path: Path) -> None:
 def test_slurm_expands_hostlists(tmp_path: Path) -> None:
     """`scontrol show hostnames` expands an expression to the names that it was made of."""
     chosen = random.Random(SEED)  # noqa: S311 - no secret
-    with slurm.controller(tmp_path, "SwitchName=s Nodes=gpu-1\n", ["gpu-1"]) as controller:
+    with controller(tmp_path, "SwitchName=s Nodes=gpu-1\n", ["gpu-1"]) as slurm:
         for _ in range(40):
             width = chosen.choice([1, 2, 3])
             numbers = [chosen.randrange(0, 120) for _ in range(chosen.randrange(1, 30))]
             found = [f"gpu{chosen.choice('-a')}{number:0{width}}" for number in numbers]
-            assert controller.hosts(hostlist(found)) == set(found), hostlist(found)
+            assert slurm.hosts(hostlist(found)) == set(found), hostlist(found)
 
 
 @pytest.mark.parametrize("found", [flat(), tall(), hostile(ATTACK)], ids=["flat", "tall", "evil"])
 def test_gvpr_reads_the_graph(found: Fleet) -> None:
     """Graphviz finds each switch, node and cable of the DOT, and no others."""
+    require(lacks("gvpr"))
     program = 'N{printf("N\\n")} E{printf("E %s %s\\n", headport, tailport)}'
     done = subprocess.run(
         ["gvpr", program],
@@ -163,6 +259,7 @@ def test_gvpr_reads_the_graph(found: Fleet) -> None:
 
 def test_dot_draws_the_graph() -> None:
     """`dot -q -Tsvg` draws every cable, quietly."""
+    require(lacks("dot"))
     done = subprocess.run(
         ["dot", "-q", "-Tsvg"],
         input=graph(flat(), NAMING).text,
@@ -173,3 +270,49 @@ def test_dot_draws_the_graph() -> None:
     assert done.stderr == ""
     assert len(re.findall('class="edge"', done.stdout)) == 16
     assert names(1, 1)[0] in unescape(done.stdout)
+
+
+@pytest.mark.parametrize("found", [flat(), tall(), mixed(), tiered()])
+def test_kueues_own_types_decode_it(found: Fleet) -> None:
+    """Kueue's API types decode the manifests strictly: no field is unknown or repeated."""
+    require(judge.missing())
+    text = kueue(found, NAMING).text
+    assert judge.decode(text) == [
+        f"{one['kind']} {one['metadata']['name']}" for one in yaml.safe_load_all(text)
+    ]
+
+
+def test_the_decoder_is_strict() -> None:
+    """The judge refuses a field that Kueue does not have."""
+    require(judge.missing())
+    with pytest.raises(judge.DecodeError, match="nodeLabl"):
+        judge.decode(kueue(flat(), NAMING).text.replace("nodeLabel:", "nodeLabl:"))
+
+
+def test_the_switches_of_a_node_for_nvidia_s_check(repository: Path) -> None:
+    """Each list of BackendSwitchFabricCheck has the GUIDs of the switches; a Node without the
+    annotation is left out.
+    """
+    require(lacks("jq"))
+    document = (repository / "docs/exports.md").read_text()
+    (program,) = re.findall(r"kubectl get nodes -o json \| jq '(.*?)'", document, re.DOTALL)
+    subnet = SHAPES["three tiers"].make()
+    name, *_ = subnet.pods
+    answer, leaves = subnet.tiers(subnet.leaves(name)), subnet.leaves(name)
+    memory = merge(NOTHING, TreeAnswer(leaves, answer, subnet.names), 1_800_000_000)
+    annotations = {"backend.coreweave.cloud/fabric": text(memory)}
+    items = [{"metadata": {"name": name, "annotations": annotations}}, {"metadata": {"name": "x"}}]
+    command = ["jq", program]
+    done = subprocess.run(
+        command, input=json.dumps({"items": items}), check=True, capture_output=True, text=True
+    )
+    assert json.loads(done.stdout) == [
+        {
+            "node_id": name,
+            "fabric": {
+                "leaf_switch_ids": sorted(leaves),
+                "spine_switch_ids": sorted(answer.tier_1),
+                "core_switch_ids": [answer.tier_2],
+            },
+        }
+    ]

@@ -176,14 +176,12 @@ def test_what_a_library_starts_ends_with_the_call(
     assert len(standby.call({"library": library})["gpus"]) == 4
 
 
-@pytest.mark.parametrize(
-    ("number", "daemons"), [(signal.SIGSTOP, 3), (signal.SIGKILL, 3), (signal.SIGKILL, 0)]
-)
+@pytest.mark.parametrize("case", [(signal.SIGSTOP, 3), (signal.SIGKILL, 3), (signal.SIGKILL, 0)])
 def test_a_fork_server_that_is_stopped_or_killed_is_replaced(
-    library: str, plan: Plan, watched: Callable[..., Watched], left: Left, number: int, daemons: int
+    library: str, plan: Plan, watched: Callable[..., Watched], left: Left, case: tuple[int, int]
 ) -> None:
     """By hand or for want of memory: it and all that it has started end, and another one starts."""
-    standby = watched(10)
+    (number, daemons), standby = case, watched(10)
     plan(*(["daemon init -1 3"] if daemons else []), "hang fabric 1")
     late, killed = "helper nvml: no answer within 10 s$", "helper nvml: killed by SIGKILL"
     with ThreadPoolExecutor(1) as pool:

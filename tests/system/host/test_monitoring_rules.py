@@ -1,20 +1,39 @@
-"""The files of manifests/monitoring: rules and their tests by promtool, and their equal parts."""
+"""The files of manifests/monitoring: rules and their tests by promtool, and their equal parts; what
+an Alertmanager with the configuration of the README notifies of; and a scrape over TLS as it shows.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
+import threading
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import yaml
 
-from agent.telemetry.metrics import COUNTED, OBSERVED
+from agent.telemetry.certificates import Certificates, Files
+from agent.telemetry.metrics import COUNTED, OBSERVED, Exposition, Metrics
+from agent.telemetry.readiness import Status
+from agent.telemetry.server import Server
+from tests.support import prometheus
+from tests.support.certificates import made
 from tests.support.exposition import complete, text
-from tests.support.prometheus import MONITORING, RULES, TRIAGE, alerts
+from tests.support.kube.manifests import Object
+from tests.support.kube.programs import free_ports, running, until_answers
+from tests.support.prometheus import LIMIT, MONITORING, RULES, TRIAGE, alerts
 from tests.support.real_parts import lacks, require
+from tests.support.switch import wait_for
 
 TESTS = tuple(sorted(MONITORING.glob("*.test.yaml")))
 OBJECT = MONITORING / "prometheus-rule.yaml"
@@ -159,3 +178,251 @@ def test_places_on_the_dashboard() -> None:
         assert place["x"] + place["w"] <= 24
         taken |= cells
     assert len({panel["id"] for panel in panels}) == len(panels)
+
+
+THOUSAND = 1000
+wait = partial(wait_for, patience=300.0)  # seconds
+UP = """\
+bwagent_build_info{{node="{node}"}} 1
+bwagent_port_state{{node="{node}",interface="ibp0",state="ACTIVE"}} 1
+bwagent_port_state{{node="{node}",interface="ibp0",state="DOWN"}} 0
+bwagent_neighbor_info{{node="{node}",interface="ibp0",device="leaf1",selected="true"}} 1
+bwagent_speed_bytes_per_second{{node="{node}"}} 5e10
+"""
+DOWN = """\
+bwagent_build_info{{node="{node}"}} 1
+bwagent_port_state{{node="{node}",interface="ibp0",state="ACTIVE"}} 0
+bwagent_port_state{{node="{node}",interface="ibp0",state="DOWN"}} 1
+bwagent_speed_bytes_per_second{{node="{node}"}} 0
+bwagent_findings{{node="{node}",interface="ibp0",code="missing"}} 1
+bwagent_findings{{node="{node}",interface="",code="speed"}} 1
+"""
+FOR_EACH_NODE = (
+    *("BwagentPortDown", "BwagentCableMissing"),
+    *("BwagentSpeedBelowExpected", "BwagentSpeedBelowYesterday"),
+)
+
+
+class Page(BaseHTTPRequestHandler):
+    """The series of all nodes on one page."""
+
+    text = b""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(self.text)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def page(template: str, nodes: int) -> bytes:
+    return "".join(template.format(node=f"n{number}") for number in range(nodes)).encode()
+
+
+PROGRAM = "prometheus-alertmanager"
+
+
+def configuration() -> str:
+    """Return the README's part of a configuration with the rest that one needs."""
+    section = (MONITORING / "README.md").read_text().partition("\n## Alerts\n")[2]
+    text = section.partition("```yaml\n")[2].partition("```")[0]
+    shown: Object = yaml.safe_load(text)
+    route = {**shown["route"], "receiver": "nobody", "group_wait": "1s"}
+    return yaml.safe_dump({**shown, "route": route, "receivers": [{"name": "nobody"}]})
+
+
+class Alertmanager(NamedTuple):
+    """An Alertmanager; `address` is where it answers."""
+
+    address: str
+
+    def get(self, path: str) -> Any:
+        with urllib.request.urlopen(f"http://{self.address}/api/v2{path}", timeout=LIMIT) as reply:
+            return json.load(reply)
+
+    def alerts(self, query: str = "") -> Counter[str]:
+        """Return the numbers of alerts by name, of all of them or those of a query."""
+        return Counter(one["labels"]["alertname"] for one in self.get(f"/alerts?{query}"))
+
+    def notified(self) -> list[str]:
+        """Return the alerts that a notification would have, one name for each notification."""
+        groups = self.get("/alerts/groups?inhibited=false")
+        return sorted(group["labels"]["alertname"] for group in groups if group["alerts"])
+
+    def send(self, *alerts: dict[str, str]) -> None:
+        """Let these alerts fire, by their labels."""
+        body = json.dumps([{"labels": labels} for labels in alerts]).encode()
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(f"http://{self.address}/api/v2/alerts", body, headers)
+        urllib.request.urlopen(request, timeout=LIMIT).close()  # noqa: S310 - our own server
+
+
+@contextmanager
+def alerting(folder: Path) -> Iterator[Alertmanager]:
+    folder.mkdir()
+    (folder / "alertmanager.yaml").write_text(configuration())
+    check = ["amtool", "check-config", str(folder / "alertmanager.yaml")]
+    subprocess.run(check, check=True, capture_output=True)
+    address = f"127.0.0.1:{free_ports(1)[0]}"
+    arguments = (
+        *("--config.file=alertmanager.yaml", "--storage.path=data", "--cluster.listen-address="),
+        *(f"--web.listen-address={address}", "--log.level=warn"),
+    )
+    with running(PROGRAM, arguments, folder, shutil.which(PROGRAM)):
+        until_answers(f"http://{address}/api/v2/status", folder)
+        yield Alertmanager(address)
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[Alertmanager]:
+    """Run an Alertmanager, whose configuration amtool has checked."""
+    require(lacks("prometheus-alertmanager", "amtool"))
+    with alerting(tmp_path / "alertmanager") as running:
+        yield running
+
+
+@pytest.fixture
+def served() -> Iterator[str]:
+    """Serve the page; return its address."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
+        threading.Thread(target=server.serve_forever).start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize("nodes", [50, pytest.param(THOUSAND, marks=pytest.mark.sweep)])
+def test_a_leaf_fails(manager: Alertmanager, served: str, tmp_path: Path, nodes: int) -> None:
+    """All nodes lose their port at one leaf: four alerts for each, and one notification."""
+    require(lacks("prometheus", "promtool"))
+    Page.text = page(UP, nodes)
+    folder = tmp_path / "prometheus"
+    with prometheus.scraping(folder, {"": served}, manager.address) as server:
+        yesterday = "count(bwagent:speed_bytes_per_second:max1h offset 8s)"
+        wait(lambda: bool(server.query(yesterday)))
+        assert not manager.alerts()
+        Page.text = page(DOWN, nodes)
+        most: Counter[str] = Counter()  # yesterday is a matter of seconds here
+
+        def all_fired() -> bool:
+            most.update(manager.alerts() - most)
+            return most == {**dict.fromkeys(FOR_EACH_NODE, nodes), "BwagentLeafPortsDown": 1}
+
+        wait(all_fired)
+        wait(lambda: manager.notified() == ["BwagentLeafPortsDown"])
+        assert manager.alerts("inhibited=false") == {"BwagentLeafPortsDown": 1}
+
+
+def test_nodes_that_are_away(manager: Alertmanager) -> None:
+    """A thousand agents that do not answer are one notification, and none if there is no agent."""
+    of_all = {"alertname": "BwagentAgentDown", "severity": "warning"}
+    manager.send(*({**of_all, "node": f"n{number}"} for number in range(THOUSAND)))
+    wait(lambda: manager.notified() == ["BwagentAgentDown"])
+    manager.send({"alertname": "BwagentAgentsAbsent", "severity": "critical"})
+    wait(lambda: manager.notified() == ["BwagentAgentsAbsent"])
+    assert manager.alerts().total() == THOUSAND + 1
+
+
+def test_one_node_keeps_its_alerts(manager: Alertmanager) -> None:
+    """Nothing is inhibited by what another leaf or node has."""
+    down = {"alertname": "BwagentPortDown", "interface": "ibp0"}
+    mine = [
+        {**down, "node": "a", "leaf": "leaf2"},
+        {**down, "node": "b"},  # whose leaf is not known
+        {"alertname": "BwagentSpeedBelowYesterday", "node": "c"},
+        {"alertname": "BwagentNotApplied", "node": "d"},
+        {"alertname": "BwagentLabelsHeld", "node": "e"},
+    ]
+    others = [
+        {"alertname": "BwagentLeafPortsDown", "leaf": "leaf1"},
+        {"alertname": "BwagentLabelsRefused", "node": "z"},
+        {"alertname": "BwagentSourceFailing", "node": "z", "source": "ib"},
+    ]
+    manager.send(*mine, *others)
+    wait(lambda: manager.alerts().total() == len(mine) + len(others))
+    assert not manager.alerts("inhibited=true&active=false")
+
+
+def test_a_node_in_triage(manager: Alertmanager) -> None:
+    """None of its own alerts is left; those of other nodes, and of a leaf, are."""
+    triage = {"alertname": "BwagentNodeInTriage", "severity": "none", "node": "a"}
+    of_node = ("BwagentPortDown", "BwagentAgentDown", "BwagentNodeInTriage")
+    others = [{"alertname": name, "node": "b", "severity": "warning"} for name in of_node[:2]]
+    others.append({"alertname": "BwagentLeafPortsDown", "leaf": "leaf1", "severity": "critical"})
+    muted = [{"alertname": name, "node": "a", "severity": "warning"} for name in of_node[:2]]
+    manager.send(triage, *others, *muted)
+    wait(lambda: manager.alerts("inhibited=true&active=false") == dict.fromkeys(of_node[:2], 1))
+    assert manager.alerts("inhibited=false").total() == len(others) + 1
+
+
+def test_the_configuration_names_alerts() -> None:
+    """Each name in the configuration is that of an alert, and each pattern that of several."""
+    names = [rule["alert"] for rule in (*alerts(), *alerts(TRIAGE))]
+    text = (MONITORING / "README.md").read_text()
+    given = re.findall(r'alertname=~?"([^"]+)"', text)
+    for pattern in (one for row in given for one in row.split("|")):
+        assert any(re.fullmatch(pattern, name) for name in names), pattern
+
+
+# The operator mounts each key of a Secret as a file, and names the fields as Prometheus does.
+SECRETS = {
+    "bwagent-metrics/ca.crt": "ca.pem",
+    "bwagent-prometheus/tls.crt": "client.pem",
+    "bwagent-prometheus/tls.key": "client.key",
+}
+
+
+@pytest.fixture
+def certificates(tmp_path: Path) -> Path:
+    """Make ca.pem and, signed by it, server.pem and client.pem with their keys."""
+    require(lacks("prometheus", "promtool", "openssl"))
+    made(tmp_path, "ca")
+    made(tmp_path, "server", by="ca", alias="DNS:bwagent")
+    made(tmp_path, "client", by="ca")
+    return tmp_path
+
+
+def shown() -> dict[str, Any]:
+    """Return the tlsConfig of the README's values."""
+    section = (MONITORING / "README.md").read_text().partition("\n### With TLS\n")[2]
+    values = yaml.safe_load(section.split("```yaml\n")[2].partition("```")[0])
+    found: dict[str, Any] = values["metrics"]["podMonitor"]["tlsConfig"]
+    return found
+
+
+def tls_config(folder: Path, of: dict[str, Any]) -> dict[str, str]:
+    """Return a tlsConfig of the operator as Prometheus has it."""
+    rows = {"ca": of["ca"]["secret"], "cert": of["cert"]["secret"], "key": of["keySecret"]}
+    files = {
+        f"{name}_file": str(folder / SECRETS[f"{row['name']}/{row['key']}"])
+        for name, row in rows.items()
+    }
+    return {**files, "server_name": of["serverName"]}
+
+
+def scraped(folder: Path, address: str, tls: dict[str, str]) -> str:
+    """Return the value of `up` after the first scrape."""
+    target = {"a": address}
+    with prometheus.scraping(folder, target, scheme="https", tls_config=tls) as server:
+        found = wait_for(lambda: server.query('up{job="bwagent"}'), 120.0)
+        return str(found[0]["value"][1])
+
+
+def test_the_example(certificates: Path) -> None:
+    """It is scraped as shown; under another name, or without the certificate, it is not."""
+    files = Files(*(str(certificates / name) for name in ("server.pem", "server.key", "ca.pem")))
+    server = Server(
+        ("127.0.0.1", 0), Exposition(Metrics()), Status(), certificates=Certificates(files)
+    )
+    tls = tls_config(certificates, shown())
+    bare = {key: tls[key] for key in ("ca_file", "server_name")}
+    cases = {
+        "as-shown": (tls, "1"),
+        "named": ({**tls, "server_name": "a"}, "0"),
+        "bare": (bare, "0"),
+    }
+    with closing(server):
+        address = f"127.0.0.1:{server.address[1]}"
+        for name, (given, up) in cases.items():
+            assert scraped(certificates / name, address, given) == up, name

@@ -1,5 +1,5 @@
 """Commands in the surroundings of a container: as process 1, with closed descriptors, without
-privileges and under a limit of processes.
+privileges, under a limit of processes, on a busy CPU, and beside a filesystem that has died.
 """
 
 from __future__ import annotations
@@ -10,23 +10,29 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import yaml
 
 from agent.errors import Malformed
 from agent.helper.process import reap
+from agent.host import Host
+from agent.model import Seen
 from agent.snapshot.replay import replay
-from tests.support import few_processes, stand_in_nvml
+from agent.sysfs.reader import LiveRoot
+from tests.support import dead_filesystem, few_processes, stand_in_nvml
 from tests.support.kernel_tree import HOME, NET, Entries, gpu, hca
 from tests.support.kubeconfigs import kubeconfig
 from tests.support.processes import runs
 from tests.support.real_parts import lacks, require
 from tests.support.snapshots import REPOSITORY
+from tests.support.sources import read_rdma
 from tests.support.switch import PATIENCE, wait_for
-from tests.support.sysfs_on_disk import lay
+from tests.support.sysfs_on_disk import lay, rewrite
 
 BWAGENT = [sys.executable, "-m", "agent.cli"]
 PORT = "0000:18:00.0"
@@ -294,3 +300,66 @@ def test_the_root_of_this_machine_is_no_snapshot() -> None:
     require(None if Path("/sys").is_mount() else "no sysfs is mounted at /sys")
     with pytest.raises(Malformed, match=r"^/: no snapshot: its sys is a mounted file system"):
         replay("/")
+
+
+START_LIMIT = 20.0  # seconds; 2.6 were measured at 100m on a busy CPU, 53 at 10m
+DAEMON_SET = "manifests/base/agent/daemonset.yaml"
+
+
+def requested(repository: Path) -> float:
+    """Return the CPUs that the DaemonSet requests."""
+    documents = yaml.safe_load_all((repository / DAEMON_SET).read_text())
+    (daemon_set,) = (one for one in documents if one["kind"] == "DaemonSet")
+    (container,) = daemon_set["spec"]["template"]["spec"]["containers"]
+    return int(container["resources"]["requests"]["cpu"].removesuffix("m")) / 1000
+
+
+def test_a_start_on_a_busy_cpu(repository: Path) -> None:
+    """The CPU time up to the first log line, spread over the requested share, is no minute."""
+    machine = f"{repository}/sysfs_fixtures/dgx-h100/sys"
+    flags = ["--dry-run", "--node-name=n", "--source=rdma", "--metrics-address=127.0.0.1:0"]
+    words = [sys.executable, "-m", "agent.cli", "run", *flags, f"--sysfs-root={machine}"]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as agent:
+        assert agent.stderr
+        line = agent.stderr.readline()
+        agent.kill()
+        _, status, usage = os.wait4(agent.pid, 0)
+        agent.returncode = os.waitstatus_to_exitcode(status)
+    assert "agent started" in line
+    assert (usage.ru_utime + usage.ru_stime) / requested(repository) < START_LIMIT
+
+
+A, B = "0000:18:00.0", "0000:19:00.0"
+
+
+def failures(node: Host) -> dict[str, str | None]:
+    outcome = read_rdma(node).outcome
+    assert isinstance(outcome, Seen)
+    return {device.name: device.failure for device in outcome.value}
+
+
+@pytest.mark.slow
+def test_a_read_that_never_returns_costs_one_thread(tmp_path: Path) -> None:
+    """An attribute on a dead filesystem: its device blocks, the other has its facts each cycle."""
+    require(dead_filesystem.missing())
+    sys = lay(hca("ibp0", A) | hca("ibp1", B), tmp_path / "tree")
+    state = tmp_path / "tree" / HOME / B / "infiniband/ibp1/ports/1/state"
+    state.unlink()
+    root = LiveRoot(str(sys), str(tmp_path / "tree/proc"))
+    with dead_filesystem.mounted(tmp_path / "dead") as dead:
+        state.symlink_to(dead / "state")
+        node = Host(root, clock=time.time, deadline=1.0)
+        before = threading.active_count()
+        for _ in range(5):
+            assert failures(node) == {"ibp0": None, "ibp1": "blocks"}
+            assert threading.active_count() <= before + 2
+            node.readers.refresh()
+    state.unlink()
+    rewrite(state, b"4: ACTIVE\n")
+
+    def is_back() -> bool:
+        node.readers.refresh()
+        return failures(node)["ibp1"] is None
+
+    wait_for(is_back)
+    wait_for(lambda: threading.active_count() == before + 1)

@@ -1,14 +1,29 @@
-"""Neighbors by the subnet administrator: opensm on ibsim, and ports that refuse SMPs."""
+"""`probe` over InfiniBand fabrics that ibsim simulates: neighbors by SMPs and, with opensm, by the
+subnet administrator; and the error counters of both ends of a link, with `perfquery` beside them.
+"""
 
 from __future__ import annotations
 
 import json
+import re
+import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.fabric import MANAGERS, Fabric, missing
-from tests.support.fabrics import BACK_TO_BACK, LINKED, MANAGED, MANAGED_HOST, pods
+from tests.support.fabrics import (
+    BACK_TO_BACK,
+    LINKED,
+    MANAGED,
+    MANAGED_HOST,
+    TWO_LEAVES,
+    by_smpquery,
+    pods,
+)
 from tests.support.real_parts import require
 
 DIRECTOR = "MF0;cs7500:IS5200/L01/U1"
@@ -169,3 +184,165 @@ def test_both_ways_give_the_same_values(name: str, tmp_path: Path) -> None:
             [row] = by_sa["neighbors"]
             facts = (row["node_guid"], row["node_description"], row["port_id"])
             assert by_saquery(fabric, hosts[0], tmp_path) == facts
+
+
+P, IB = "backend.coreweave.cloud", "ib.coreweave.cloud"
+
+
+@pytest.fixture(scope="module")
+def two_leaves(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
+    """Simulate two leaves and two hosts cabled back to back; no subnet manager runs."""
+    require(missing())
+    with Fabric(TWO_LEAVES, tmp_path_factory.mktemp("two-leaves")) as fabric:
+        yield fabric
+
+
+@pytest.fixture(scope="module")
+def managed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
+    """Rebuild one NDR switch with one host on its port 3 from a dump of ibnetdiscover."""
+    require(missing())
+    with Fabric(MANAGED, tmp_path_factory.mktemp("managed")) as fabric:
+        yield fabric
+
+
+def booted(fabric: Fabric, host: str, folder: Path) -> dict[str, Any]:
+    """Return the report of `bwagent probe` on a host with its sysfs of now."""
+    fabric.boot(host, folder / "sys")
+    return fabric.probe(host, folder / "sys")
+
+
+def trouble(report: dict[str, Any]) -> list[str]:
+    """The subjects of the InfiniBand problems of a report."""
+    return [
+        problem["subject"] for problem in report["problems"] if problem["source"] in {"rdma", "ib"}
+    ]
+
+
+def told(row: dict[str, Any]) -> tuple[object, ...]:
+    """The facts of a neighbor in a report that smpquery reads too."""
+    return row["node_type"], row["node_guid"], row["port_id"], row["node_description"]
+
+
+def test_a_managed_switch_becomes_labels(managed: Fabric, tmp_path: Path) -> None:
+    """The labels have its name without the model and its port number under both prefixes; INIT adds
+    no speed.
+    """
+    report = booted(managed, MANAGED_HOST, tmp_path)
+    assert report["labels"] == {
+        f"{P}/flavor": "infiniband",
+        f"{P}/speed.current": "0G",
+        f"{P}/neighbors.current.ibsim0.device": "L90.1.3",
+        f"{P}/neighbors.current.ibsim0.port-id": "3",
+        f"{P}/leaves.current": "L90.1.3",
+        f"{P}/leafgroup.current": "L90.1.3",
+        f"{IB}/speed.current": "0G",
+        f"{IB}/neighbors.current.ibsim0.device": "L90.1.3",
+        f"{IB}/neighbors.current.ibsim0.port-id": "3",
+        f"{IB}/leaves.current": "L90.1.3",
+        f"{IB}/ports.current": "3",
+    }
+    [row] = report["neighbors"]
+    assert told(row) == by_smpquery(managed, MANAGED_HOST)
+    assert row.items() >= {"via": "smp", "selected": True, "ambiguous": False}.items()
+    assert row["age_s"] is None
+
+
+@pytest.mark.parametrize(
+    ("host", "name"), [("host2", "leaf1"), ("host3", "leaf2"), ("left", "right")]
+)
+def test_neighbours_need_no_subnet_manager(
+    two_leaves: Fabric, tmp_path: Path, host: str, name: str
+) -> None:
+    """Ports in INIT know their switch, or the host at the other end of a back-to-back cable."""
+    report = booted(two_leaves, host, tmp_path)
+    [port], [row] = report["ports"], report["neighbors"]
+    assert (port["state"], port["role"]) == ("INIT", "backend")
+    assert report["missing_neighbors"] == trouble(report) == []
+    assert told(row) == by_smpquery(two_leaves, host)
+    assert row["device"] == name
+
+
+NEAR, FAR = '"host1"[1]', '"leaf1"[1]'
+NAMES = {  # of PerformanceSet and perfquery, by those of ours
+    "symbol_error": "SymbolErrorCounter",
+    "link_error_recovery": "LinkErrorRecoveryCounter",
+    "link_downed": "LinkDownedCounter",
+    "port_rcv_errors": "PortRcvErrors",
+    "port_rcv_remote_physical_errors": "PortRcvRemotePhysicalErrors",
+    "local_link_integrity_errors": "LocalLinkIntegrityErrors",
+    "excessive_buffer_overrun_errors": "ExcessiveBufferOverrunErrors",
+}
+_FIELD = re.compile(r"^(\w+):\.*(\w+)$", re.MULTILINE)
+PLANTED = {
+    "near": ((NEAR,), "near"),
+    "far": ((FAR,), "far"),
+    "both": ((NEAR, FAR), "cable"),
+    "nowhere": ((), "quiet"),
+}
+
+
+@pytest.fixture(scope="module")
+def fabric(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
+    require(missing(*MANAGERS, "perfquery"))
+    folder = tmp_path_factory.mktemp("counters")
+    with Fabric(LINKED, folder) as fabric, fabric.manager("host3"):
+        yield fabric
+
+
+def plant(fabric: Fabric, port: str, **counters: int) -> None:
+    for name, value in counters.items():
+        fabric.console(f"PerformanceSet {port} PortCounters.{NAMES[name]}={value}")
+
+
+def perfquery(fabric: Fabric, *where: str) -> dict[str, int]:
+    """Return what perfquery reads, by our names: an oracle that shares no code."""
+    said = dict(_FIELD.findall(fabric.run("host1", "perfquery", *where)))
+    return {name: int(said[theirs]) for name, theirs in NAMES.items()}
+
+
+def probe(fabric: Fabric, folder: Path, more: list[tuple[str, int]]) -> dict[str, Any]:
+    """Return the report of a probe; between its readings the symbol errors of ports rise."""
+    fabric.boot("host1", folder / "sys")
+    captured = str(folder / "captured")
+    words = "capture", captured, "--sysfs-root", str(folder / "sys")
+
+    def rise() -> None:
+        time.sleep(3.5)
+        for port, value in more:
+            plant(fabric, port, symbol_error=value)
+
+    thread = threading.Thread(target=rise)
+    thread.start()
+    fabric.bwagent("host1", *words)
+    thread.join()
+    said = fabric.bwagent("host1", "probe", "--replay", captured, "-o", "json")
+    return dict(json.loads(said))
+
+
+@pytest.mark.parametrize("case", PLANTED)
+def test_errors_planted(case: str, fabric: Fabric, tmp_path: Path) -> None:
+    """A capture of the bad cable replays to the right end: in `probe` and in `verify`."""
+    ports, verdict = PLANTED[case]
+    for number, port in enumerate((NEAR, FAR)):  # totals of before, at both ends
+        plant(fabric, port, **dict.fromkeys(NAMES, 11 + number))
+    report = probe(fabric, tmp_path, [(port, 500) for port in ports])
+    [row] = report["link_errors"]
+    assert (row["verdict"], row["unstable"]) == (verdict, verdict != "quiet")
+    near, far = (end["counters"] for end in row["ends"])
+    lid = fabric.smpquery("host1", "portinfo", "0,1", "0")["Lid"]
+    assert near == perfquery(fabric)
+    assert far == perfquery(fabric, lid, "1")
+    assert row["far"] == "leaf1 port 1"
+    text = fabric.bwagent("host1", "probe", "--replay", str(tmp_path / "captured"))
+    assert ("Links with errors" in text) == row["unstable"]
+    plan = tmp_path / "plan.csv"
+    plan.write_text("node,interface,device,port\nhost1,ibsim0,leaf1,1\n")
+    flags = "--replay", str(tmp_path / "captured"), "--node-name", "host1", "-o", "json"
+    findings = json.loads(fabric.bwagent("host1", "verify", "--plan", str(plan), *flags))[
+        "findings"
+    ]
+    ends = [
+        {fact["name"]: fact["value"] for fact in finding["facts"]}["bad-end"]
+        for finding in findings
+    ]
+    assert ends == ([verdict] if ports else [])
