@@ -48,7 +48,8 @@ LOOSE_SUFFIXES = (("a", "1", "aend", "sidea"), ("b", "z", "2", "bend", "zend", "
 PEERS = ("peer", "neighbor", "neighbour", "far", "farend", "connectedto", "remote")
 HOSTS = "server servername computenode gpunode gpuserver compute"
 LEAVES = "switch switchname leaf leafname leafswitch tor torswitch ibleaf ibswitch"
-# A column of the node of several cables, where both ends have other columns.
+# A column of the node of several cables, where both ends have other columns:
+# `Node,Port 1,Switch 1,Switch Port 1,Port 2,...`, which is none between two switches.
 NODES = frozenset({"node", "nodename", "host", "hostname", "system", *HOSTS.split()})
 LOOSE_PORTS = "portid portnumber portno interfacename ifname"
 LOOSE = WORDS | {
@@ -150,25 +151,18 @@ def header(row: Sequence[str], place: FilePlace, columns: Columns) -> Header | N
         for kind, table in forms:
             fields = [table.get(name) for name in keys]
             if set(REQUIRED) <= set(fields):
-                return _one_cable(_header(kind, row, fields, place), place)
+                sided = _header(kind, row, fields, place)
+                for index in sided.others:
+                    if keys[index] in NODES:  # of several cables in a row
+                        raise Malformed(
+                            f"{place}: a node ({sided.names[index]!r}) beside two ends: give each "
+                            "cable a row of its own, or one file for each of its ends with "
+                            "--columns"
+                        )
+                return sided
         if doubled := _doubled(keys, row, place, plain):
             return _header("point-to-point", row, doubled, place)
     return None
-
-
-def _one_cable(columns: Header, place: FilePlace) -> Header:
-    """Return the header; raises Malformed where a node stands beside both ends.
-
-    `Node,Port 1,Switch 1,Switch Port 1,Port 2,...` has two cables a row, and none of two switches.
-    """
-    for index in columns.others:
-        if columns.keys[index] in NODES:
-            name = columns.names[index]
-            raise Malformed(
-                f"{place}: a node ({name!r}) beside two ends: give each cable a row of its own, or "
-                "one file for each of its ends with --columns"
-            )
-    return columns
 
 
 def _named(row: Sequence[str], columns: Columns, place: FilePlace) -> Header | None:

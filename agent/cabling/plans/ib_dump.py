@@ -237,17 +237,19 @@ def _linked(source: PlanContent, around: list[int]) -> Iterator[DumpLink]:
 # Names of InfiniBand nodes and ports, as dumps and NDT files spell them
 
 
-def described_end(description: str, port: str) -> End:
+def described_end(end: End) -> End:
     """Return the end `gpu-017 mlx5_0`, `Port 1` of a UFM network definition (NDT).
 
     The port of a host may be `gpu-017 ibp11s0f0`.
     """
-    port = port.removeprefix(f"{description} ")
+    description = end.node
+    port = end.interface.removeprefix(f"{description} ")
     number = port.lower().removeprefix("port").strip()
     number = number if number.isdigit() else port
-    if is_host(description) and switch_name(description) == description and number.isdigit():
-        return host_end(description, "", number)._replace(port_name=port)
-    return End(switch_name(description) or description, number, port)
+    node = switch_name(description)
+    if is_host(description) and node == description and number.isdigit():
+        node, number = host_end(description, "", number).port
+    return end._replace(node=node or description, interface=number, port_name=port)
 
 
 def host_end(description: str, guid: str, port: str, *, is_one_of_several: bool = False) -> End:

@@ -4,11 +4,10 @@
     /api/dcim/interfaces/?limit=0          name device {name}}} b_terminations {...}}}
 
 A cable's ends are `a_terminations` and `b_terminations` (NetBox 3.3 and later: a list of
-`object_type` and `object`; in GraphQL of the objects themselves) or `termination_a` and
-`termination_a_type` (before). Cables that end at no interface (power, console, patch panels) are
-skipped, and so are those with several ends on a side, since nothing pairs them. An interface has
-its far end, also behind patch panels, in `connected_endpoints`, before 3.3 in `connected_endpoint`.
-NetBox's tables in CSV are read by agent/cabling/plans/sheets.py.
+`object_type` and `object`; in GraphQL of the objects themselves). Cables that end at no interface
+(power, console, patch panels) are skipped, and so are those with several ends on a side, since
+nothing pairs them. An interface has its far end, also behind patch panels, in
+`connected_endpoints`. NetBox's tables in CSV are read by agent/cabling/plans/sheets.py.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from agent.errors import Malformed
 
 KIND = "netbox"
 INTERFACE = "dcim.interface"
-_NEW, _OLD = ("a_terminations", "b_terminations"), ("termination_a", "termination_b")
-_CONNECTED = ("connected_endpoints", "connected_endpoint")
+SIDES = ("a_terminations", "b_terminations")
+CONNECTED = "connected_endpoints"
 _LISTS = ("cable_list", "interface_list")  # of GraphQL
 
 
@@ -36,21 +35,30 @@ def recognizes(source: PlanContent) -> bool:
     if first is None:
         keys = source.json.keys() if isinstance(source.json, dict) else set()
         return {"count", "results"} <= keys or "data" in keys
-    return isinstance(first, dict) and bool({_NEW[0], _OLD[0], *_CONNECTED} & first.keys())
+    return isinstance(first, dict) and bool({SIDES[0], CONNECTED} & first.keys())
 
 
 def read(source: PlanContent) -> list[Plan]:
     """Return the plan of a page or of a table; raises Malformed for one page of several."""
     if not source.looks_like_json:
         return sheets.read(source)
-    entries = _entries(source.json)[::-1]
-    _check_whole(source, len(entries))
+    if errors := _member(source.json, "errors"):
+        text = _member(errors[0] if isinstance(errors, list) else errors, "message")
+        raise Malformed(f"{source.file}: GraphQL answered with an error: {quoted(text)}")
+    entries, page = _entries(source.json)[::-1], _page(source.json)
+    count = _member(page, "count" if page is source.json else "total_count")
+    is_cut = isinstance(count, int) and count > len(entries)
+    if is_cut or _member(page, "next") or _member(page, "previous"):
+        raise Malformed(
+            f"{source.file}: one page of several ({len(entries)} of {count} "
+            "cables): ask for all with ?limit=0, or join the results"
+        )
+    del page
     source.forget()
-    is_of_interfaces = bool(entries) and any(name in (entries[-1] or ()) for name in _CONNECTED)
-    cables = Cables(source.place, mirrored=is_of_interfaces)
-    number = 0
-    while entries:  # consumed: a large answer takes several times its size as objects
-        number += 1
+    has_interfaces = bool(entries) and isinstance(entries[-1], dict) and CONNECTED in entries[-1]
+    cables = Cables(source.place, mirrored=has_interfaces)
+    for number in range(1, len(entries) + 1):
+        # consumed: a large answer takes several times its size as objects
         _add(cables, entries.pop(), FilePlace(source.file, None, number))
     return [cables.whole(KIND, source.notes)]
 
@@ -59,43 +67,37 @@ def _add(cables: Cables, entry: Any, place: FilePlace) -> None:
     """Add a cable; one that is none between two interfaces is skipped."""
     if not isinstance(entry, dict):
         raise Malformed(f"{place}: no cable: {type(entry).__name__}")
-    is_cable = not any(name in entry for name in _CONNECTED)
-    sides = _sides(entry, place) if is_cable else _connected(entry)
-    if reason := _no_interfaces(sides):
-        cables.skip(reason, place)
-        return
-    a, b = (
-        _end(side[0], f"{place}, column {name}") for side, name in zip(sides, _NEW, strict=True)
-    )
-    mark = _member(entry.get("custom_fields"), "mark")
-    mark = mark_of(mark, place) if isinstance(mark, str) else None
-    cables.add(PlanCable(a, b, place, None, mark, _fields(entry) if is_cable else {}))
-
-
-def _connected(entry: dict[str, Any]) -> list[list[Any]]:
-    """Return an interface and its far ends as terminations of the newer form."""
-    far = entry.get(_CONNECTED[0]) or entry.get(_CONNECTED[1]) or []
-    far = [end for end in (far if isinstance(far, list) else [far]) if isinstance(end, dict)]
-    kind = entry.get("connected_endpoints_type") or entry.get("connected_endpoint_type")
-    far = [{"object_type": kind, "object": end} for end in far] if kind else far
-    return [[{"object_type": INTERFACE, "object": entry}], far]
-
-
-def _no_interfaces(sides: list[list[Any]]) -> str | None:
-    """Return the reason why terminations are no two interfaces; None if they are."""
+    sides = _sides(entry, place)
     if not all(sides):
-        return "without a far end"
-    if any(_type(end) != INTERFACE for side in sides for end in side):
-        return "not between interfaces"
-    return "with several ends on a side" if max(map(len, sides)) > 1 else None
+        cables.skip("without a far end", place)
+    elif any(_type(end) != INTERFACE for side in sides for end in side):
+        cables.skip("not between interfaces", place)
+    elif max(map(len, sides)) > 1:
+        cables.skip("with several ends on a side", place)
+    else:
+        values = [termination.get("object", termination) for [termination] in sides]
+        a, b = (End(_name(_member(value, "device")), _name(value)) for value in values)
+        for name, end in zip(SIDES, (a, b), strict=True):
+            if not all(end.port):
+                raise Malformed(f"{place}, column {name}: no names of device and interface")
+        mark = _member(entry.get("custom_fields"), "mark")
+        mark = mark_of(mark, place) if isinstance(mark, str) else None
+        fields = {} if CONNECTED in entry else _fields(entry)
+        cables.add(PlanCable(a, b, place, None, mark, fields))
 
 
-def _end(termination: dict[str, Any], column: str) -> End:
-    value = termination.get("object", termination)
-    node, interface = _name(_member(value, "device")), _name(value)
-    if not node or not interface:
-        raise Malformed(f"{column}: no names of device and interface")
-    return End(node, interface)
+def _sides(entry: dict[str, Any], place: FilePlace) -> list[list[Any]]:
+    """Return the terminations of each side; of an interface itself, and those of its far end."""
+    if CONNECTED in entry:
+        far, kind = entry[CONNECTED] or [], entry.get("connected_endpoints_type")
+        far = [end for end in (far if isinstance(far, list) else [far]) if isinstance(end, dict)]
+        far = [{"object_type": kind, "object": end} for end in far] if kind else far
+        return [[{"object_type": INTERFACE, "object": entry}], far]
+    for name in SIDES:
+        side = entry.get(name)
+        if not isinstance(side, list) or not all(isinstance(end, dict) for end in side):
+            raise Malformed(f"{place}, column {name}: no list of terminations")
+    return [entry[name] for name in SIDES]
 
 
 def _fields(entry: dict[str, Any]) -> dict[str, str]:
@@ -104,7 +106,7 @@ def _fields(entry: dict[str, Any]) -> dict[str, str]:
     for key, value in entry.items():
         plain = value.get("value") if isinstance(value, dict) else value
         is_plain = isinstance(plain, (str, int, float)) and not isinstance(plain, bool)
-        if is_plain and plain != "" and not key.startswith("termination_"):
+        if is_plain and plain != "":
             fields[key] = str(plain)
     return fields
 
@@ -129,36 +131,6 @@ def _type(end: dict[str, Any]) -> str | None:
     kind = end.get("__typename") or end.get("class_type") or "InterfaceType"
     is_interface = "device" in end and kind == "InterfaceType"
     return INTERFACE if is_interface else None
-
-
-def _check_whole(source: PlanContent, listed: int) -> None:
-    if errors := _member(source.json, "errors"):
-        text = _member(errors[0] if isinstance(errors, list) else errors, "message")
-        raise Malformed(f"{source.file}: GraphQL answered with an error: {quoted(text)}")
-    page = _page(source.json)
-    count = _member(page, "count" if page is source.json else "total_count")
-    is_cut = isinstance(count, int) and count > listed
-    if is_cut or _member(page, "next") or _member(page, "previous"):
-        raise Malformed(
-            f"{source.file}: one page of several ({listed} of {count} "
-            "cables): ask for all with ?limit=0, or join the results"
-        )
-
-
-def _sides(entry: dict[str, Any], place: FilePlace) -> list[list[Any]]:
-    """Return the ends of each side as terminations of the newer form."""
-    if _NEW[0] not in entry:  # before NetBox 3.3
-        return [
-            [{"object_type": entry.get(f"{side}_type"), "object": entry[side]}]
-            if entry.get(side)
-            else []
-            for side in _OLD
-        ]
-    for name in _NEW:
-        side = entry.get(name)
-        if not isinstance(side, list) or not all(isinstance(end, dict) for end in side):
-            raise Malformed(f"{place}, column {name}: no list of terminations")
-    return [entry[name] for name in _NEW]
 
 
 def _name(value: Any) -> str:

@@ -94,7 +94,12 @@ def read(source: PlanContent) -> list[Plan]:
         simplefilter("ignore")  # openpyxl warns of styles and extensions that it does not know
         if xlsx.is_workbook(source):
             sheets, notes = xlsx.sheets(source)
-            tables = [_of_workbook(source, sheet) for sheet in sheets]
+            tables = []
+            for sheet in sheets:
+                place, remarks = source.place._replace(sheet=sheet.title), list[str]()
+                rows = partial(xlsx.rows, place, sheet, remarks)
+                table = Table(place, rows, strict=False, columns=source.columns, remarks=remarks)
+                tables.append(table)
         else:
             tables, notes = [table_of(source)], list(source.notes)
         results = [(table, plan_of(table)) for table in tables]
@@ -118,12 +123,6 @@ def read(source: PlanContent) -> list[Plan]:
         cables = (cable._replace(a=located(cable.a), b=located(cable.b)) for cable in plan.cables)
         plans[number] = plan._replace(cables=tuple(cables))
     return [plans[0]._replace(notes=(*notes, *plans[0].notes)), *plans[1:]]
-
-
-def _of_workbook(source: PlanContent, sheet: Any) -> Table:
-    place, remarks = source.place._replace(sheet=sheet.title), list[str]()
-    rows = partial(xlsx.rows, place, sheet, remarks)
-    return Table(place, rows, strict=False, columns=source.columns, remarks=remarks)
 
 
 def _without_cables(
@@ -226,18 +225,15 @@ class _Reader:
 
     def __init__(self, table: Table, columns: Header) -> None:
         self.cables = Cables(table.place)
-        self._place = table.place
-        self._strict = table.strict
-        self._columns = columns
+        self._table, self._columns = table, columns
         self._width = len(columns.names)
-        at = columns.fields
+        at, keys = columns.fields, columns.keys
         self._ports = tuple(at[field] for field in REQUIRED)
         self._sides = [of_side(side, at) for side in (0, 1)]
         self._of_cable = [
             (column, at[None, column.field]) for column in OF_CABLE if (None, column.field) in at
         ]
         self._roles = [at[side, "type"] for side in (0, 1) if (side, "type") in at]
-        keys = columns.keys
         self._types = [i for i, name in enumerate(keys) if name in {"sideatype", "sidebtype"}]
         self._cable_type = keys.index("type") if "type" in keys else -1
         self._title = columns.names[self._ports[0]].lower()
@@ -250,7 +246,7 @@ class _Reader:
         """Add the cable of a row, if it is one."""
         if all(_RULE.fullmatch(cell) for cell in cells if cell):
             return
-        if self._strict and any(cells[self._width :]):
+        if self._table.strict and any(cells[self._width :]):
             place = self._at(row, letters(self._width))
             raise Malformed(f"{place}: more cells than the header: a separator in a cell")
         cells = cells + [""] * (self._width - len(cells))
@@ -258,7 +254,7 @@ class _Reader:
         if not all(names):
             if any(names[:2]) and any(names[2:]):
                 place = self._at(row, self._columns.names[self._ports[names.index("")]])
-                hint = "" if self._strict else ", and text that is struck through is left out"
+                hint = "" if self._table.strict else ", and text that is struck through is left out"
                 raise Malformed(
                     f"{place}: empty (a merged cell has its value in its first row only{hint})"
                 )
@@ -269,9 +265,8 @@ class _Reader:
         elif reason := self._no_interface(cells):
             self.cables.skip(reason, self._at(row))
         else:
-            faults = [*enumerate(map(fault, names))]
-            faults += [(index, range_fault(name)) for index, name in enumerate(names)]
-            faults += [(index, date_fault(names[index])) for index in (1, 3)]
+            faults = [*enumerate(map(fault, names)), *enumerate(map(range_fault, names))]
+            faults += [(1, date_fault(names[1])), (3, date_fault(names[3]))]
             for index, reason in faults:  # names that nobody typed
                 if reason:
                     name = self._columns.names[self._ports[index]]
@@ -279,7 +274,7 @@ class _Reader:
             self.cables.add(self._cable(row, cells))
 
     def _at(self, row: int, column: str | None = None) -> FilePlace:
-        return self._place._replace(row=row, column=column)
+        return self._table.place._replace(row=row, column=column)
 
     def _no_interface(self, cells: list[str]) -> str | None:
         """Return the reason why a NetBox cable is none between interfaces."""
@@ -295,7 +290,7 @@ class _Reader:
 
     def _cable(self, row: int, cells: list[str]) -> PlanCable:
         columns, names = self._columns, self._columns.names
-        place = FilePlace(self._place.file, self._place.sheet, row)
+        place = self._at(row)
         known = [cell.replace(UNSAVED, "") for cell in cells]  # a note has the rows
         fields = {names[i]: known[i] for i in columns.others if known[i]}
         for i in range(self._width, len(cells)):  # to the right of the header, of a workbook
@@ -307,16 +302,10 @@ class _Reader:
                 values[column.field] = column.parse(cells[i], place, self._bare_unit)
                 if values[column.field] is None and known[i]:
                     fields[names[i]] = known[i]
-        if len(self._roles) == 2 and {known[i].lower() for i in self._roles} == {"host"}:
+        if [known[i].lower() for i in self._roles] == ["host", "host"]:
             raise Malformed(f"{self._at(row, names[self._roles[1]])}: both ends are hosts")
         texts = [*(cell or None for cell in known), None]
-        a, b = (self._end(take(texts)) for take in self._sides)
+        a, b = (End._make(take(texts)) for take in self._sides)
+        if self._described:
+            a, b = described_end(a), described_end(b)
         return PlanCable(a, b, place, fields=fields or NO_FIELDS, **values)
-
-    def _end(self, fields: tuple[Any, ...]) -> End:
-        end = End._make(fields)
-        if not self._described:
-            return end
-        # by a NodeDescription and `Port 26`
-        of_place = {name: getattr(end, name) for name in PLACE}
-        return described_end(end.node, end.interface)._replace(**of_place)

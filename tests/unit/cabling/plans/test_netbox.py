@@ -116,16 +116,13 @@ def test_an_error_of_graphql() -> None:
     assert message.startswith('p: GraphQL answered with an error: "Cannot query field')
 
 
-@pytest.mark.parametrize("answer", ["rest", "before 3.3", "graphql"])
+@pytest.mark.parametrize("answer", ["rest", "graphql"])
 def test_connected_interfaces(answer: str) -> None:
     """Each cable is in the answer twice; what is connected to a circuit is no cable."""
 
     def interface(node: str, name: str, *far: tuple[str, str], kind: str = "interface") -> Any:
         ends = [{"name": port, "device": {"name": device}} for device, port in far]
         own = {"name": name, "device": {"name": node}}
-        if answer == "before 3.3":
-            found = ends[0] if ends else None
-            return own | {"connected_endpoint": found, "connected_endpoint_type": f"dcim.{kind}"}
         known = {"connected_endpoints_type": f"dcim.{kind}"} if answer == "rest" else {}
         return own | {"connected_endpoints": ends or None} | known
 
