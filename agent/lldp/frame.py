@@ -1,5 +1,7 @@
 r"""Decode an Ethernet frame that carries an LLDPDU (IEEE Std 802.1AB-2016) into an LldpNeighbor.
 
+`encode` makes such a frame, and `tlv_texts` what people read of it.
+
 Invariants: `decode` returns a neighbor or raises `Malformed`, which names the TLV and its octet in
 the frame. Every length is checked against the frame and against its clause. Octets after the End
 Of LLDPDU TLV are ignored.
@@ -29,6 +31,7 @@ seventy times as long (benchmarks/lldp_decode.py).
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from agent.errors import Malformed
@@ -57,11 +60,27 @@ _NAMES = (
     "System Capabilities",
     "Management Address",
 )
+# System Capabilities from bit 0, Table 8-4
+_CAPABILITIES = (
+    "Other",
+    "Repeater",
+    "Bridge",
+    "WLAN Access Point",
+    "Router",
+    "Telephone",
+    "DOCSIS cable device",
+    "Station Only",
+    "C-VLAN component",
+    "S-VLAN component",
+    "Two-port MAC Relay",
+)
 _UNIQUE = frozenset({CHASSIS_ID, PORT_ID, TTL, SYSTEM_NAME})  # 9.2.7.7.1 a), 8.5.6.3
+_HEX = re.compile("[0-9a-f]{2}(:[0-9a-f]{2})*")  # a MAC address of any length
 CHASSIS_MAC, _CHASSIS_NETWORK = 4, 5  # chassis ID subtypes, Table 8-2
 PORT_MAC, _PORT_NETWORK = 3, 4  # port ID subtypes, Table 8-3
 _MAX_STRING = 255  # octets; 8.5.5.2, 8.5.6.2
 _MAX_VALUE = 511  # octets; the length field has nine bits
+_MIN_FRAME = 60  # octets, without the frame check sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +155,52 @@ def decode(frame: bytes) -> LldpNeighbor:
         name,
         capabilities,
     )
+
+
+def encode(neighbor: LldpNeighbor, tags: bytes = _UNTAGGED) -> bytes:
+    """Return the frame that `decode` reads as this neighbor; `tags` ends with the ethertype.
+
+    An identifier of the MAC subtype becomes its octets, any other its text, a network address
+    too.
+    """
+    tlvs: list[tuple[int, bytes | None]] = [
+        (CHASSIS_ID, _octets(neighbor.chassis_subtype, neighbor.chassis_id, CHASSIS_MAC)),
+        (PORT_ID, _octets(neighbor.port_id_subtype, neighbor.port_id, PORT_MAC)),
+        (TTL, neighbor.ttl.to_bytes(2, "big")),
+        (PORT_DESCRIPTION, (neighbor.port_description or "").encode() or None),
+        (SYSTEM_NAME, (neighbor.system_name or "").encode() or None),
+    ]
+    if neighbor.capabilities is not None:
+        tlvs.append((CAPABILITIES, 2 * neighbor.capabilities.to_bytes(2, "big")))
+    data = bytes.fromhex((neighbor.destination_mac + neighbor.source_mac).replace(":", "")) + tags
+    for kind, value in (*tlvs, (END, b"")):
+        if value is not None:
+            data += (kind << 9 | len(value)).to_bytes(2, "big") + value
+    return data.ljust(_MIN_FRAME, b"\0")
+
+
+def _octets(subtype: int, text: str, mac: int) -> bytes:
+    """Return subtype and octets of a Chassis ID or Port ID; `mac` is the subtype of an address."""
+    is_hex = subtype == mac and _HEX.fullmatch(text)
+    return bytes((subtype,)) + (bytes.fromhex(text.replace(":", "")) if is_hex else text.encode())
+
+
+def tlv_texts(neighbor: LldpNeighbor) -> list[tuple[str, str | None]]:
+    """Return the names and values of the TLVs of a frame, for people; None: it has none."""
+    capabilities, enabled = neighbor.capabilities, None
+    if capabilities is not None:  # those of later editions as their bits
+        names = [name for bit, name in enumerate(_CAPABILITIES) if capabilities >> bit & 1]
+        if rest := capabilities >> len(_CAPABILITIES) << len(_CAPABILITIES):
+            names.append(f"0x{rest:04x}")
+        enabled = ", ".join(names) or "none"
+    return [
+        ("System Name TLV", neighbor.system_name),
+        (f"Chassis ID TLV (subtype {neighbor.chassis_subtype})", neighbor.chassis_id),
+        (f"Port ID TLV (subtype {neighbor.port_id_subtype})", neighbor.port_id),
+        ("Port Description TLV", neighbor.port_description),
+        ("Time To Live TLV", f"{neighbor.ttl} s"),
+        ("System Capabilities TLV, enabled", enabled),
+    ]
 
 
 def lldpdu_offset(frame: bytes) -> int:

@@ -11,7 +11,7 @@ MAC address later (agent/lldp/neighbors.py, receive).
 In an anonymized snapshot
 - nothing is copied because it looked harmless: a frame is rebuilt from the fields that the decoder
   uses (agent/lldp/frame.py), so descriptions, management addresses, organizational TLVs and TLVs of
-  a later standard are left out;
+  a later standard are left out; so is a text that has no replacement;
 - subtypes, capabilities, TTLs and VLAN tags are kept, names and addresses replaced; port names that
   identify nobody are kept (agent/snapshot/anonymize.py, INTERFACE);
 - a name has the same replacement in a System Name, a Port Description and an InfiniBand
@@ -48,7 +48,6 @@ FlagsQuery = Callable[[str], "PrivateFlags"]
 
 FOLDER = "lldp"
 FLAGS = "private_flags"
-MIN_FRAME = 60  # octets, without the frame check sequence
 
 
 class RecordedLldp(Recording):
@@ -176,35 +175,28 @@ def load(files: SnapshotFiles, facts: Mapping[str, Any]) -> RecordedLldp:
 
 
 def _anonymized(frame: Frame, names: Names) -> Frame | None:
-    """Return the rebuilt frame; None if it is malformed."""
+    """Return the rebuilt frame, without the texts that have no replacement; None if malformed."""
     from agent.lldp import frame as lldp
 
     try:
         neighbor = lldp.decode(frame.data)
     except Malformed:
         return None
-    addresses = names.mac(neighbor.destination_mac) + names.mac(neighbor.source_mac)
+
+    chassis, port = neighbor.chassis_id, neighbor.port_id
+    is_mac = neighbor.chassis_subtype == lldp.CHASSIS_MAC and MAC.fullmatch(chassis)
+    port_is_mac = neighbor.port_id_subtype == lldp.PORT_MAC and MAC.fullmatch(port)
+    description, name = neighbor.port_description, neighbor.system_name
+    facts = neighbor._asdict()
+    facts |= dict.fromkeys(field for field, fact in facts.items() if isinstance(fact, str))
+    facts |= {
+        "destination_mac": names.text(neighbor.destination_mac),
+        "source_mac": names.text(neighbor.source_mac),
+        "chassis_id": names.text(chassis) if is_mac else names.peer(chassis),
+        "port_id": names.text(port) if port_is_mac else names.port(port),
+        "port_description": description and names.port(description),
+        "system_name": name and names.peer(name),
+    }
     tags = frame.data[12 : lldp.lldpdu_offset(frame.data)]  # and the ethertype
-    data = addresses + tags
-
-    def identifier(text: str, subtype: int, mac: int, replacement: Callable[[str], str]) -> bytes:
-        """Return subtype and ID; an ID of subtype `mac` without that form is a name."""
-        is_mac = subtype == mac and MAC.fullmatch(text)
-        return bytes((subtype,)) + (names.mac(text) if is_mac else replacement(text).encode())
-
-    chassis = neighbor.chassis_id, neighbor.chassis_subtype, lldp.CHASSIS_MAC
-    port = neighbor.port_id, neighbor.port_id_subtype, lldp.PORT_MAC
-    tlvs = [
-        (lldp.CHASSIS_ID, identifier(*chassis, names.peer)),
-        (lldp.PORT_ID, identifier(*port, names.port)),
-        (lldp.TTL, neighbor.ttl.to_bytes(2, "big")),
-    ]
-    if neighbor.port_description:
-        tlvs.append((lldp.PORT_DESCRIPTION, names.port(neighbor.port_description).encode()))
-    if neighbor.system_name:
-        tlvs.append((lldp.SYSTEM_NAME, names.peer(neighbor.system_name).encode()))
-    if neighbor.capabilities is not None:
-        tlvs.append((lldp.CAPABILITIES, 2 * neighbor.capabilities.to_bytes(2, "big")))
-    for kind, value in (*tlvs, (lldp.END, b"")):
-        data += (kind << 9 | len(value)).to_bytes(2, "big") + value
-    return lldp.Frame(names.text(frame.netdev), frame.time, data.ljust(MIN_FRAME, b"\0"))
+    data = lldp.encode(type(neighbor)(**facts), tags)
+    return lldp.Frame(names.text(frame.netdev), frame.time, data)

@@ -22,6 +22,7 @@ import agent
 from agent.encode import Naming
 from agent.labels.render import Rendered, Subject, keys_for, subject_of
 from agent.labels.table import LABELS, Label
+from agent.lldp.frame import tlv_texts
 from agent.memory import FarEnd, Known
 from agent.model import Failed, LldpNeighbor, Observation, PortRole, Seen
 from agent.nic.health import HEALTHY
@@ -41,20 +42,6 @@ MAX_ERROR = 140  # characters of that error, unless its nearest key is longer
 NO_INFINIBAND = "flavor is not infiniband"
 NO_PORT_NAME = "no port name in the neighbor's frame"
 CLASS = "/sys/class/infiniband"
-# System Capabilities from bit 0, IEEE Std 802.1AB-2016, Table 8-4
-CAPABILITIES = (
-    "Other",
-    "Repeater",
-    "Bridge",
-    "WLAN Access Point",
-    "Router",
-    "Telephone",
-    "DOCSIS cable device",
-    "Station Only",
-    "C-VLAN component",
-    "S-VLAN component",
-    "Two-port MAC Relay",
-)
 NET = "/sys/class/net"
 PCI = "/sys/bus/pci/devices"
 SUM = "part of the sum"
@@ -333,7 +320,7 @@ def neighbor(seen: Observation, _known: Known, interface: str | None) -> Iterabl
         if isinstance(facts, LldpNeighbor):
             via = "lldp"
             subject = f"{link.netdev}: frame from {facts.source_mac} to {facts.destination_mac}"
-            rows = _tlvs(facts)
+            rows = tlv_texts(facts)
         else:
             port, number = link.interface, "?"
             if roles:
@@ -359,30 +346,6 @@ def _errors(interface: str, seen: Observation) -> Iterator[Evidence]:
     for link in seen.read_links:
         if link.interface == interface and link.verdict:
             yield Evidence(interface, "perf", subject, "verdict", link.verdict.text, seen.time)
-
-
-def _tlvs(facts: LldpNeighbor) -> list[tuple[str, str | None]]:
-    """Return the names and values of the TLVs of a frame."""
-    capabilities = facts.capabilities
-    return [
-        ("System Name TLV", facts.system_name),
-        (f"Chassis ID TLV (subtype {facts.chassis_subtype})", facts.chassis_id),
-        (f"Port ID TLV (subtype {facts.port_id_subtype})", facts.port_id),
-        ("Port Description TLV", facts.port_description),
-        ("Time To Live TLV", f"{facts.ttl} s"),
-        (
-            "System Capabilities TLV, enabled",
-            None if capabilities is None else _enabled(capabilities),
-        ),
-    ]
-
-
-def _enabled(capabilities: int) -> str:
-    """Return the names of enabled capabilities; those of later editions as their bits."""
-    names = [name for bit, name in enumerate(CAPABILITIES) if capabilities >> bit & 1]
-    if rest := capabilities >> len(CAPABILITIES) << len(CAPABILITIES):
-        names.append(f"0x{rest:04x}")
-    return ", ".join(names) or "none"
 
 
 def leaf_group(seen: Observation, known: Known, _interface: str | None) -> Iterable[Evidence]:

@@ -64,7 +64,7 @@ IMPORTS: dict[str, AbstractSet[str]] = {
     "snapshot": {
         *("host", "infiniband", "lldp", "nic", "sources", "sysfs", "transceiver"),
     },
-    "output": {"cabling", "labels", "memory", "nic", "sources"},
+    "output": {"cabling", "labels", "lldp", "memory", "nic", "sources"},
     "telemetry": {"helper", "kube", "labels", "memory", "nvml", "output", "sources"},
     "daemon": {
         *(

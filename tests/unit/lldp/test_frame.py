@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from agent.errors import Malformed
-from agent.lldp.frame import MAX_LLDPDU, decode, drop_reason, is_lldp
+from agent.lldp.frame import MAX_LLDPDU, decode, drop_reason, encode, is_lldp
 from agent.model import LldpNeighbor
 from tests.support.lldp_frames import (
     CASES,
@@ -52,6 +52,14 @@ def boundaries(case: Case) -> set[int]:
         found.append(at)
         at += 2 + (int.from_bytes(case.data[at : at + 2], "big") & 0x1FF)
     return set(found[3:])
+
+
+@every_case
+def test_a_neighbor_is_read_again_from_its_frame(case: Case) -> None:
+    """But for octets that no text has: a network address is its text then."""
+    frame = encode(case.value)
+    assert decode(frame) == case.value
+    assert encode(decode(frame)) == frame
 
 
 @every_case
