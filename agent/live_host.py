@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,6 @@ from agent.infiniband.devices import (
     by_port,
 )
 from agent.lldp.driver_flags import private_flags
-from agent.nic import poller as nic
 from agent.nvml import poller as nvml
 from agent.sysfs.reader import LiveRoot
 from agent.sysfs.routes import RouteTable
@@ -31,6 +30,8 @@ if TYPE_CHECKING:
     from agent.infiniband.exploration import Exploration, KnownNames, LeafLook, Lids, Uplinks
     from agent.lldp.reception import LldpQuery
     from agent.text import Json
+
+    Call = Callable[[str, Json, float], Json]  # a helper's verb, payload and seconds
 
 # seconds for a helper that queries all ports at once, two requests with two tries of 500 ms each
 SMP_TIMEOUT = 10.0
@@ -41,6 +42,7 @@ PERF_TIMEOUT = 5.0  # seconds for the helper that reads counters, beside PERF_PO
 PERF_PORT_LIMIT = 6.0  # two readings of two ends that each take two tries of 500 ms, and an SMP
 MODULES_TIMEOUT = 10.0  # seconds for the helper that reads transceivers, beside MODULE_LIMIT each
 MODULE_LIMIT = 5.0  # four pages by i2c take tenths of a second
+NICS_TIMEOUT = 20.0  # seconds for the helper that asks the drivers of NICs
 SA_TIMEOUT = 5.0  # seconds for the helper that asks the SA, beside SA_PORT_LIMIT a port
 
 
@@ -67,7 +69,7 @@ def live_host(
         ask_sa=DeviceQueries(_query_sa, processes=1),
         ask_perf=DeviceQueries(partial(_query_counters, sysfs_root)),
         routes=RouteTable(),
-        ask_nics=nic.by_helper(call),
+        ask_nics=nics_by_helper(call),
         explore=_explore if options.get("tiers") else None,
         look=_look if options.get("tiers") else None,
         modules=_query_modules,
@@ -78,8 +80,30 @@ def live_host(
 def with_fork_server(host: Host, options: Mapping[str, Any]) -> Host:
     """Return the host for a daemon: a fork server instead of a helper process for each query."""
     return replace(
-        host, ask_nics=nic.health_by_helper(call), **nvml.by_fork_server(ForkServer, options)
+        host, ask_nics=health_by_helper(call), **nvml.by_fork_server(ForkServer, options)
     )
+
+
+def nics_by_helper(call: Call) -> Callable[[Sequence[str]], Json]:
+    """Return a query of the drivers of NICs that starts a helper process.
+
+    Where firmware holds up the requests, another one asks for the health reporters alone.
+    """
+
+    def ask(netdevs: Sequence[str]) -> Json:
+        payload: Json = {"netdevs": [*netdevs]}
+        try:
+            return call("nics", payload, NICS_TIMEOUT)
+        except Unavailable as error:
+            answer = call("nics", payload | {"quick": True}, NICS_TIMEOUT)
+            return answer | {"errors": [*answer["errors"], ["link states, firmware", str(error)]]}
+
+    return ask
+
+
+def health_by_helper(call: Call) -> Callable[[Sequence[str]], Json]:
+    """Return a query of the health reporters alone, as the daemon asks."""
+    return lambda _netdevs: call("nics", {"netdevs": [], "quick": True}, NICS_TIMEOUT)
 
 
 def _query_ports(ports: Sequence[tuple[str, int]]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from agent.reasons import AcceleratorReason, HoldReason
 if TYPE_CHECKING:  # a package that imports this module
     from agent.infiniband.bad_link import LinkErrors
     from agent.infiniband.exploration import Exploration
-    from agent.nic.health import NicHealth, Nics
+    from agent.nic.driver import NicHealth, Nics
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ What is worth a notice:
 - A port is lost once: when it is found missing (agent/memory.py). A port that the annotation has as
   lost already is not lost again.
 - A link is unstable once for each end that its errors accuse (agent/infiniband/bad_link.py).
-- A NIC is unhealthy once for each set of health reporters in error (agent/nic/health.py).
+- A NIC is unhealthy once for each set of health reporters in error (agent/nic/driver.py).
 - A port is flapping once, until it was quiet (agent/daemon/flapping.py).
 - A refusal is noticed each time that the API server refuses; a key that is left out of a request
   because of an earlier refusal is not refused anew.

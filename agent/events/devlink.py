@@ -122,7 +122,7 @@ def family(answer: bytes) -> DevlinkFamily:
 def notified(data: bytes, family_id: int) -> Iterator[str]:
     """Yield the devices whose reporters a datagram tells of; what is cut short is skipped.
 
-    A device of another bus than PCI is `BUS/NAME`, as in agent/nic/health.py.
+    A device of another bus than PCI is `BUS/NAME`, as in agent/nic/driver.py.
     """
     for kind, body in messages(data):
         if kind == family_id and body[:1] == bytes([_REPORTER_RECOVER]):

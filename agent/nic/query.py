@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
@@ -26,12 +26,19 @@ from pyroute2.netlink.generic import (  # type: ignore[import-untyped]
 )
 from pyroute2.netlink.generic.ethtool import ethtoolheader  # type: ignore[import-untyped]
 
-from agent.nic.health import device_row
+from agent.nic.driver import device_row
 from agent.text import Json
 
 LINKSTATE_GET = 6  # include/uapi/linux/ethtool_netlink.h: ETHTOOL_MSG_LINKSTATE_GET
 # include/uapi/linux/devlink.h: DEVLINK_CMD_INFO_GET, DEVLINK_CMD_HEALTH_REPORTER_GET
 INFO_GET, REPORTER_GET = 51, 52
+REPORTER_ATTRIBUTES = {  # DEVLINK_ATTR_HEALTH_REPORTER_*, by key of a row
+    "name": "NAME",
+    "state": "STATE",
+    "errors": "ERR_COUNT",
+    "recoveries": "RECOVER_COUNT",
+    "dump_ns": "DUMP_TS_NS",
+}
 
 # A netdev that is gone or has no such operation, a kernel without the family.
 _ABSENT = frozenset({errno.EOPNOTSUPP, errno.ENODEV, errno.ENOENT})
@@ -56,7 +63,7 @@ class LinkStateMessage(genlmsg):  # type: ignore[misc]
 
 
 def answer(payload: Json) -> Json:
-    """Return the answer of the helper's verb `nics`; agent/nic/health.py decodes it.
+    """Return the answer of the helper's verb `nics`; agent/nic/driver.py decodes it.
 
     In: {"netdevs": [name, ...], "quick": true for the health reporters alone}.
     Out: {"links": rows, "devices": rows, "errors": [[subject, text], ...]}. A kernel without
@@ -65,19 +72,17 @@ def answer(payload: Json) -> Json:
     errors: Errors = []
     is_quick = payload.get("quick", False)
     reporters = [*_devlink(REPORTER_GET, "health reporters", errors)]
-    links = [] if is_quick else [*_links(payload["netdevs"], errors)]
+    links: list[Json] = []
+    if not is_quick:
+        with refusal("link states", errors), closing(GenericNetlinkSocket()) as sock:
+            sock.bind("ethtool", LinkStateMessage)
+            for netdev in payload["netdevs"]:
+                with refusal(netdev, errors):
+                    request = link_request(netdev)
+                    replies = sock.nlm_request(request, sock.prid, NLM_F_REQUEST)
+                    links += [link_row(netdev, reply) for reply in replies]
     infos = [] if is_quick else [*_devlink(INFO_GET, "firmware", errors)]
     return {"links": links, "devices": device_rows(reporters, infos), "errors": errors}
-
-
-def _links(netdevs: Sequence[str], errors: Errors) -> Iterator[Json]:
-    with refusal("link states", errors), closing(GenericNetlinkSocket()) as sock:
-        sock.bind("ethtool", LinkStateMessage)
-        for netdev in netdevs:
-            with refusal(netdev, errors):
-                request = link_request(netdev)
-                for reply in sock.nlm_request(request, sock.prid, NLM_F_REQUEST):
-                    yield link_row(netdev, reply)
 
 
 def _devlink(command: int, subject: str, errors: Errors) -> Iterator[Any]:
@@ -116,7 +121,7 @@ def link_row(netdev: str, message: Any) -> Json:
 
 
 def device_rows(reporters: Iterable[Any], infos: Iterable[Any]) -> list[Json]:
-    """Return a row for each device; serial numbers are left out."""
+    """Return a row for each device; serial numbers are left out. What a message lacks is null."""
     rows: dict[str, Json] = {}
 
     def row_of(message: Any) -> Json:
@@ -124,7 +129,13 @@ def device_rows(reporters: Iterable[Any], infos: Iterable[Any]) -> list[Json]:
         return device_row(rows, *names)
 
     for message in reporters:
-        row_of(message)["reporters"].append(_reporter(message))
+        reporter = message.get_attr("DEVLINK_ATTR_HEALTH_REPORTER")
+        facts = {
+            key: reporter.get_attr(f"DEVLINK_ATTR_HEALTH_REPORTER_{name}") if reporter else None
+            for key, name in REPORTER_ATTRIBUTES.items()
+        }
+        facts["port"] = message.get_attr("DEVLINK_ATTR_PORT_INDEX")
+        row_of(message)["reporters"].append(facts)
     for message in infos:
         row = row_of(message)
         row["driver"] = message.get_attr("DEVLINK_ATTR_INFO_DRIVER_NAME")
@@ -137,20 +148,3 @@ def device_rows(reporters: Iterable[Any], infos: Iterable[Any]) -> list[Json]:
                 for version in message.get_attrs(f"DEVLINK_ATTR_INFO_VERSION_{key.upper()}")
             ]
     return [*rows.values()]
-
-
-def _reporter(message: Any) -> Json:
-    """Return the row of a reporter; what the message lacks is null."""
-    reporter = message.get_attr("DEVLINK_ATTR_HEALTH_REPORTER")
-    attributes = {
-        "name": "NAME",
-        "state": "STATE",
-        "errors": "ERR_COUNT",
-        "recoveries": "RECOVER_COUNT",
-        "dump_ns": "DUMP_TS_NS",
-    }
-    row = {
-        key: reporter.get_attr(f"DEVLINK_ATTR_HEALTH_REPORTER_{attribute}") if reporter else None
-        for key, attribute in attributes.items()
-    }
-    return row | {"port": message.get_attr("DEVLINK_ATTR_PORT_INDEX")}

@@ -15,8 +15,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import Malformed
-from agent.nic import health
-from agent.nic.link_state import STATES, SUBSTATES
+from agent.nic.driver import HEALTH_STATES, LINK_STATES, LINK_SUBSTATES, device_row
 from agent.text import Json
 
 if TYPE_CHECKING:
@@ -49,7 +48,8 @@ def answer(files: SnapshotFiles) -> Json | None:
     for file, key, fill in ((HEALTH, "health", _add_reporters), (INFO, "info", _add_versions)):
         try:
             for handle, value in (printed[file] or {}).get(key, {}).items():
-                fill(rows, handle, value)
+                bus, name, *port = handle.split("/")  # pci/0000:18:00.0, or with /1, a port
+                fill(device_row(rows, bus, name), int(port[0]) if port else None, value)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise Malformed(f"{file}: not as devlink -j prints it: {error!r:.80}") from None
     return {"links": links, "devices": [*rows.values()], "errors": errors}
@@ -63,8 +63,8 @@ def _link(name: str, text: bytes, errors: list[list[str]]) -> Json:
         row["link"] = int(link[1] == "yes")
         try:
             if link[2]:
-                state = row["ext_state"] = _number(link[2], STATES)
-                row["ext_substate"] = link[3] and _number(link[3], SUBSTATES.get(state, {}))
+                state = row["ext_state"] = _number(link[2], LINK_STATES)
+                row["ext_substate"] = link[3] and _number(link[3], LINK_SUBSTATES.get(state, {}))
         except ValueError as error:
             errors.append([netdev, f"ethtool says {error}, which is not known here"])
     elif lines.strip():
@@ -84,29 +84,21 @@ def _number(words: str, names: Mapping[int, tuple[str, str]]) -> int:
     raise ValueError(repr(words[:64]))
 
 
-def _row(rows: dict[str, Json], handle: str) -> tuple[Json, int | None]:
-    """Return the row of a device, and the port, of `pci/0000:18:00.0` or `.../1`."""
-    bus, name, *port = handle.split("/")
-    return health.device_row(rows, bus, name), int(port[0]) if port else None
+def _add_reporters(row: Json, port: int | None, reporters: Any) -> None:
+    row["reporters"] += [
+        {
+            "name": reporter["reporter"],
+            "state": HEALTH_STATES.index(reporter["state"]),
+            "errors": reporter.get("error"),
+            "recoveries": reporter.get("recover"),
+            "dump_ns": None,  # printed in the local time of the node
+            "port": port,
+        }
+        for reporter in reporters
+    ]
 
 
-def _add_reporters(rows: dict[str, Json], handle: str, reporters: Any) -> None:
-    row, port = _row(rows, handle)
-    for reporter in reporters:
-        row["reporters"].append(
-            {
-                "name": reporter["reporter"],
-                "state": health.STATES.index(reporter["state"]),
-                "errors": reporter.get("error"),
-                "recoveries": reporter.get("recover"),
-                "dump_ns": None,  # printed in the local time of the node
-                "port": port,
-            }
-        )
-
-
-def _add_versions(rows: dict[str, Json], handle: str, info: Any) -> None:
-    row, _ = _row(rows, handle)
+def _add_versions(row: Json, _port: int | None, info: Any) -> None:
     row["driver"] = info.get("driver")
     versions = info.get("versions", {})
     for key in ("running", "stored"):

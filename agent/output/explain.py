@@ -25,7 +25,7 @@ from agent.labels.table import LABELS, Label
 from agent.lldp.frame import tlv_texts
 from agent.memory import FarEnd, Known
 from agent.model import Failed, LldpNeighbor, Observation, PortRole, Seen
-from agent.nic.health import HEALTHY
+from agent.nic.driver import HEALTHY
 from agent.output.backend import absent_ports
 from agent.output.layout import joined, section, wrap
 from agent.reasons import SWITCHED_OFF, HoldReason, NeighborReason

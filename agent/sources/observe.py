@@ -41,7 +41,7 @@ from agent.sysfs.reader import Reader, Root
 
 if TYPE_CHECKING:  # an observation that stands alone, or without NICs, does not load them
     from agent.infiniband.fabric_memory import FabricMemory
-    from agent.nic.health import Nics
+    from agent.nic.driver import Nics
     from agent.sources.steady import RoleMemory
 
 Ports = tuple[PortRole, ...]
@@ -182,7 +182,7 @@ def read_nics(host: Host, ports: Ports) -> Reading[Nics]:
 
     It is link states, health reporters and firmware; most drivers tell a part of these.
     """
-    from agent.nic.health import Nics, decode
+    from agent.nic.driver import Nics, decode
 
     functions = backend_functions(ports)
     netdevs = ethernet_netdevs(role for role in ports if role.backend)

@@ -10,7 +10,7 @@ from agent.kube.annotation import Annotation
 from agent.labels.render import Rendered
 from agent.memory import Known, known_of
 from agent.model import Absent, Gpu, Link, LldpNeighbor, Neighbor, Observation, RdmaDevice, Seen
-from agent.nic.health import HealthReporter, NicHealth, Nics
+from agent.nic.driver import HealthReporter, NicHealth, Nics
 from agent.nvml.domain import domain_of
 from agent.telemetry.metrics import Exposition, Metrics
 from tests.support.devices import assign, eth, netdev, port

@@ -54,7 +54,7 @@ IMPORTS: dict[str, AbstractSet[str]] = {
     "cabling": set(),  # plan rows and the node document in, findings out
     "helper": {"cabling", "infiniband", "kube", "nic", "nvml", "sysfs", "transceiver"},
     "host": {"infiniband", "sysfs"},
-    "live_host": {"helper", "host", "infiniband", "lldp", "nic", "nvml", "sysfs"},
+    "live_host": {"helper", "host", "infiniband", "lldp", "nvml", "sysfs"},
     "sources": {"host", "infiniband", "lldp", "nic", "nvml", "sysfs"},
     "fabric_dump": {"cabling", "infiniband"},  # a plan of cables as the subnet of a replay
     "memory": {"infiniband", "sources"},

@@ -18,8 +18,7 @@ import pytest
 
 from agent.helper.process import call
 from agent.lldp.driver_flags import private_flags
-from agent.nic.health import decode
-from agent.nic.link_state import LinkState
+from agent.nic.driver import LinkState, decode
 from agent.transceiver.modules import AS_NOBODY
 from tests.support.real_parts import require
 from tests.support.switch import Namespace, cable, missing

@@ -7,13 +7,13 @@ import errno
 from pyroute2.netlink.exceptions import NetlinkError  # type: ignore[import-untyped]
 
 from agent.nic import query
-from agent.nic.link_state import LinkState, decode
+from agent.nic.driver import LinkState, link_state
 
 
 def test_the_running_kernel() -> None:
     """Lo is up, a netdev that is gone is left out; a quick query leaves out all links."""
     answer = query.answer({"netdevs": ["lo", "bwnic9"]})
-    assert [decode(row) for row in answer["links"]] == [LinkState("lo", is_up=True)]
+    assert [link_state(row) for row in answer["links"]] == [LinkState("lo", is_up=True)]
     assert answer["errors"] == []
     assert query.answer({"netdevs": ["lo"], "quick": True})["links"] == []
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agent.errors import Malformed
-from agent.nic import health, link_state
+from agent.nic.driver import LINK_STATES, Firmware, decode
 from agent.nic.snapshot import RecordedNics
 from agent.snapshot.tree import MemoryStore, SnapshotFiles
 
@@ -42,12 +42,12 @@ def loaded(files: dict[str, str]) -> Any:
 def decoded(**links: str) -> tuple[Any, list[tuple[str, str]]]:
     """Decode a link as `decoded(eth0="no (No cable)")`."""
     files = {f"ethtool/{name}.txt": f"\tLink detected: {said}\n" for name, said in links.items()}
-    return health.decode(loaded(files))
+    return decode(loaded(files))
 
 
 def test_what_devlink_prints() -> None:
     files = {"health": {"health": REPORTERS}, "info": {"info": INFO}}
-    nics, faults = health.decode(
+    nics, faults = decode(
         loaded({f"devlink/{name}.json": json.dumps(value) for name, value in files.items()})
     )
     assert faults == []
@@ -62,8 +62,8 @@ def test_what_devlink_prints() -> None:
         ("tx", "healthy", 0, 65535),
     ]
     assert nic.firmware == (
-        health.Firmware("fw.version", "28.39.1002", "28.42.1000"),
-        health.Firmware("fw", "28.39.1002", None),
+        Firmware("fw.version", "28.39.1002", "28.42.1000"),
+        Firmware("fw", "28.39.1002", None),
     )
     assert nics.health["netdevsim/netdevsim1"].reporters[0].errors == 1
 
@@ -109,14 +109,14 @@ def test_what_ethtool_prints(said: str, state: str | None, substate: str | None)
 
 def test_each_state_has_its_words() -> None:
     """Words are those of the kernel's name, but for OTHER_WORDS."""
-    for number, (name, text) in link_state.STATES.items():
+    for number, (name, text) in LINK_STATES.items():
         nics, _ = decoded(eth0=f"no ({name.replace('-', ' ').capitalize()})")
         assert nics.links["eth0"].text == text, number
 
 
 def test_downs() -> None:
     text = "\tLink detected: yes\n\tLink Down Events: 3\n"
-    nics, _ = health.decode(loaded({"ethtool/eth0.txt": text}))
+    nics, _ = decode(loaded({"ethtool/eth0.txt": text}))
     assert nics.links["eth0"].downs == 3
 
 

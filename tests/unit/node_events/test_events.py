@@ -13,7 +13,7 @@ from agent.infiniband.perf import Counters, PortReading
 from agent.kube.negotiation import Refusal
 from agent.memory import Fact, FarEnd, Known
 from agent.model import Failed, Seen
-from agent.nic.health import HealthReporter, NicHealth, Nics
+from agent.nic.driver import HealthReporter, NicHealth, Nics
 from agent.node_events import (
     KEPT_TIME,
     MAX_EVENTS,

@@ -15,8 +15,7 @@ from agent.labels.render import keys_for, render, subject_of
 from agent.labels.table import LABELS
 from agent.memory import Fact, FarEnd, Known, known_of
 from agent.model import Failed, Link, LldpNeighbor, Neighbor, Observation, Seen
-from agent.nic.health import HealthReporter, NicHealth, Nics
-from agent.nic.link_state import LinkState
+from agent.nic.driver import HealthReporter, LinkState, NicHealth, Nics
 from agent.output import explain
 from agent.output.explain import OF_ROWS, of_row
 from agent.output.layout import WIDTH

@@ -1,4 +1,4 @@
-"""The query by helper processes."""
+"""The queries by helper processes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agent.errors import Unavailable
-from agent.nic.poller import by_helper, health_by_helper
+from agent.live_host import health_by_helper, nics_by_helper
 
 ANSWER: dict[str, Any] = {"links": [], "devices": [], "errors": []}
 
@@ -23,7 +23,7 @@ def test_firmware_that_holds_up_requests() -> None:
         return ANSWER
 
     told = [["link states, firmware", "the nics helper took longer than 20 s"]]
-    assert by_helper(call)(["eth0"]) == ANSWER | {"errors": told}
+    assert nics_by_helper(call)(["eth0"]) == ANSWER | {"errors": told}
     netdevs = {"netdevs": ["eth0"]}
     assert asked == [("nics", netdevs), ("nics", netdevs | {"quick": True})]
 
@@ -47,4 +47,4 @@ def test_a_helper_that_cannot_start() -> None:
         raise Unavailable("no process")
 
     with pytest.raises(Unavailable, match="no process"):
-        by_helper(call)([])
+        nics_by_helper(call)([])
