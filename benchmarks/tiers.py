@@ -35,7 +35,7 @@ from agent.cabling.plans.ib_dump import discovered, read_ibnetdiscover
 from agent.cabling.plans.model import PlanCable
 from agent.cabling.plans.source import PlanContent
 from agent.errors import Malformed
-from agent.fleet.uplinks import findings
+from agent.fleet.tiers import findings
 from agent.grouped import grouped
 from agent.infiniband.fabric_memory import DAY, HOUR, NOTHING, FabricMemory, TreeAnswer, merge, text
 from agent.infiniband.fabric_memory import read as read_memory
@@ -84,8 +84,7 @@ class Dump(NamedTuple):
     subnet: Subnet
     ranks: dict[str, int]
     groups: dict[LeafGroup, object]  # leaf groups with their pods
-    trunks: Sequence[PlanCable]
-    is_whole: bool  # these are all cables between switches
+    cables: Sequence[PlanCable]
 
 
 def read(path: Path) -> Dump:
@@ -113,10 +112,8 @@ def read(path: Path) -> Dump:
     for node in [*subnet.nodes]:
         if not re.search(compute, node):
             del subnet.nodes[node]
-    trunks = [cable for plan in read_ibnetdiscover(content) for cable in plan.cables]
-    is_whole = all(cable.is_trunk is not None for cable in trunks)
-    trunks = [cable for cable in trunks if cable.is_trunk]
-    return Dump(path.name.partition(".")[0], subnet, ranks, pods(subnet, ranks), trunks, is_whole)
+    cables = [cable for plan in read_ibnetdiscover(content) for cable in plan.cables]
+    return Dump(path.name.partition(".")[0], subnet, ranks, pods(subnet, ranks), cables)
 
 
 def ranked(subnet: Subnet, texts: dict[str, str], patterns: Collection[str]) -> dict[str, int]:
@@ -215,11 +212,10 @@ def verified_row(dump: Dump) -> str:
         seen = subnet.seen(cut={(leaf, port := choose.choice(ports))})
         on_leaf = [name for name in names if leaf in subnet.leaves(name)]
         fresh = [node_of(subnet, n, memory_of(subnet, subnet.leaves(n), seen)) for n in on_leaf]
-        told = findings(
-            [n for n in nodes if n.name not in on_leaf] + fresh, keys, dump.trunks, is_whole=False
-        )
+        others = [node for node in nodes if node.name not in on_leaf]
+        told = findings([*others, *fresh], keys, dump.cables)
         cut, hit = cut + 1, hit + any(f"port {port} to" in found.text for found in told)
-    planned = len([*findings(nodes, keys, dump.trunks, is_whole=dump.is_whole)])
+    planned = len([*findings(nodes, keys, dump.cables)])
     cells = [dump.name, len(nodes), len(leaves), listed(short) or 0]
     cells += [len(codes.get("tier-incomplete", ())), planned, f"{hit} of {cut}"]
     return f"| {' | '.join(map(str, cells))} |"

@@ -1,7 +1,7 @@
 """The observed half: the backend ports of a node with the devices at their far ends.
 
 It is a typed view of the node document, the part of `probe -o json` that agent/output/document.py
-makes of an observation; agent/fleet/seen.py makes it of a Node's labels and annotation.
+makes of an observation; agent/fleet/halves.py makes it of a Node's labels and annotation.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def export(form: str, flags: Flags, *, is_wiring: bool) -> int:
         if is_wiring and flags[name] and is_on_command_line(name):
             raise click.UsageError(f"--{name} has no effect on {form}: {why}")
     from agent.fleet.exports import FORMATS
-    from agent.fleet.exports.levels import level_fault
+    from agent.fleet.exports.kueue import level_fault
     from agent.fleet.exports.text import commented
     from agent.fleet.exports.topology import placed
 

@@ -31,12 +31,11 @@ from agent.cabling.unstable import UnstableLink
 from agent.cabling.unstable import findings as of_links
 from agent.encode import Naming
 from agent.errors import Malformed
-from agent.fleet import identity, planned, silent, uplinks
-from agent.fleet.expectation import MAX_NOTES, Expectations
+from agent.fleet import identity, planned, silent, tiers
+from agent.fleet.halves import MAX_NOTES, Expectations, names_of
 from agent.fleet.model import Fleet, FleetNode, FleetPort, Group, Judged, Wire, wires
 from agent.fleet.pattern.infer import Pattern
 from agent.fleet.pattern.infer import infer as of_fleet
-from agent.fleet.seen import names_of
 from agent.grouped import grouped
 from agent.kube.managed_fields import Keys
 from agent.text import listed, many
@@ -81,9 +80,7 @@ def judge(  # noqa: PLR0913 - most are choices
     findings += _slow(awake, inferred.groups, rated, compared.cables)
     findings += _unstable(awake, compared.cables)
     findings += _undoubled(identity.findings(kept, quiet, options.off), findings)
-    findings += uplinks.findings(
-        awake, Keys(naming).tiers, expectations.trunks, is_whole=expectations.has_all_trunks
-    )
+    findings += tiers.findings(awake, Keys(naming).tiers, expectations.cables)
     findings += _firmware(kept.nodes)
     findings += silent.unreadable(kept.nodes)
     findings += silent.findings(fleet, quiet, expected or None)

@@ -22,10 +22,9 @@ from agent.cabling.judge import VerifyOptions, VerifyResult, verify
 from agent.cabling.names import Off
 from agent.errors import Malformed
 from agent.fleet import whole_causes
-from agent.fleet.expectation import Expectations
+from agent.fleet.halves import Expectations, seen_node, with_names
 from agent.fleet.model import FleetNode
-from agent.fleet.pattern.evidence import NO_COINCIDENCE, RIVALS, surprise
-from agent.fleet.seen import seen_node, with_names
+from agent.fleet.pattern.grouping import NO_COINCIDENCE, RIVALS, surprise
 from agent.fleet.whole_causes import PlannedLeaves
 from agent.grouped import grouped
 from agent.reasons import NeighborReason

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from agent.encode import Naming
-from agent.fleet.exports import levels, slurm, wiring
+from agent.fleet.exports import kueue, slurm, wiring
 from agent.fleet.exports.text import Exported
 from agent.fleet.exports.topology import Levels
 from agent.fleet.model import Fleet
@@ -21,7 +21,7 @@ Format = Callable[[Fleet, Naming, Levels], Exported]
 FORMATS: dict[str, Format] = {
     "csv": wiring.csv_rows,
     "dot": wiring.graph,
-    "kueue": levels.kueue,
+    "kueue": kueue.kueue,
     "slurm": slurm.tree_conf,
     "slurm-block": slurm.block_conf,
     "slurm-yaml": slurm.topology_yaml,

@@ -21,8 +21,7 @@ from typing import NamedTuple
 
 from agent.cabling.cables import cycles
 from agent.cabling.seen import SeenEnd
-from agent.fleet.pattern.evidence import is_habit, is_majority
-from agent.fleet.pattern.grouping import Count, NodeRow, RuledGroup
+from agent.fleet.pattern.grouping import Count, NodeRow, RuledGroup, is_habit, is_majority
 from agent.grouped import grouped
 
 MISSING, MISCABLED = "missing", "miscabled"  # what is odd about a cable
@@ -70,34 +69,27 @@ def odd_cables(group: RuledGroup) -> list[Odd]:
     coincidence. A port that never had a neighbor there is odd in a regular group only, and unless
     so many nodes lack a neighbor there as make a habit.
     """
-    leaves = group.leaves
-    odds = [
-        odd
-        for row in group.rows
-        if row.is_fresh and not (row.is_whole and row.leaves == leaves)
-        for column in range(len(row.ports))
-        if (odd := _odd(group, row, column))
-    ]
-    fresh = sum(1 for row in group.rows if row.is_fresh)
+    odds: list[Odd] = []
+    fresh = [row for row in group.rows if row.is_fresh]
+    for row in fresh:
+        if row.is_whole and row.leaves == group.leaves:
+            continue
+        for column, port in enumerate(row.ports):
+            seen, wanted, count = row.leaves[column], group.leaves[column], group.counts[column]
+            if not wanted or port.is_lost:
+                continue
+            if not port.far_end:
+                odds.append(Odd(row, column, MISSING, wanted, count))
+            elif seen and seen != wanted and group.is_sure:
+                odds.append(Odd(row, column, MISCABLED, wanted, count))
     never = Counter(odd.column for odd in odds if odd.code == MISSING and not odd.was_there)
     return [
         odd
         for odd in odds
         if odd.code != MISSING
         or odd.was_there
-        or (group.is_regular and not is_habit(never[odd.column], fresh))
+        or (group.is_regular and not is_habit(never[odd.column], len(fresh)))
     ]
-
-
-def _odd(group: RuledGroup, row: NodeRow, column: int) -> Odd | None:
-    port, seen, wanted = row.ports[column], row.leaves[column], group.leaves[column]
-    if not wanted or port.is_lost:
-        return None
-    if not port.far_end:
-        return Odd(row, column, MISSING, wanted, group.counts[column])
-    if seen and seen != wanted and group.is_sure:
-        return Odd(row, column, MISCABLED, wanted, group.counts[column])
-    return None
 
 
 def without_spares(group: RuledGroup, odds: Sequence[Odd]) -> Iterator[Odd]:
@@ -121,14 +113,33 @@ def without_spares(group: RuledGroup, odds: Sequence[Odd]) -> Iterator[Odd]:
 
 
 def causes(odds: Sequence[Odd]) -> Iterator[tuple[str, Sequence[Odd]]]:
-    """Yield the mistakes, each with its code: cables of a node shifted, rings, and cables alone."""
-    rings = _rings(odds)
-    for ring in rings:
-        is_of_node = len({odd.row.node.name for odd in ring}) == 1
+    """Yield the mistakes, each with its code: cables of a node shifted, rings, and cables alone.
+
+    In a ring each cable is on the leaf where the next cable should be. The next cable is the only
+    cable of the node that should be there, else the only cable of the fleet that is exchanged with
+    this cable's leaf, if no other is the other way round.
+    """
+    astray = {odd.key: odd for odd in odds if odd.code == MISCABLED}
+    of_node = grouped(astray.values(), lambda odd: (odd.row.node.name, odd.wanted))
+    of_leaves = grouped(astray.values(), lambda odd: (odd.wanted, odd.leaf))
+    after: dict[tuple[str, int], tuple[str, int] | None] = {}
+    for key, odd in astray.items():
+        near = of_node.get((odd.row.node.name, odd.leaf or ""), [])
+        if not near and len(of_leaves[odd.wanted, odd.leaf]) == 1:
+            near = of_leaves.get((odd.leaf or "", odd.wanted), [])
+        after[key] = near[0].key if len(near) == 1 else None
+    in_rings: set[tuple[str, int]] = set()
+    for keys in cycles(after):
+        in_rings.update(keys)
+        ring = []
+        for key, before in zip(keys, (keys[-1], *keys[:-1]), strict=True):
+            # Each cable belongs where the cable before it in the ring is.
+            row, column = astray[before].row, astray[before].column
+            ring.append(astray[key]._replace(exchanged=row.ports[column].far_end))
+        is_of_node = len({name for name, _ in keys}) == 1
         yield SHIFTED if is_of_node and _is_shifted(ring) else SWAPPED, ring
-    done = {odd.key for ring in rings for odd in ring}
     for odd in odds:
-        if odd.key not in done:
+        if odd.key not in in_rings:
             yield odd.code, [odd]
 
 
@@ -139,37 +150,6 @@ def _is_shifted(ring: Sequence[Odd]) -> bool:
         return False
     steps = {(after - before) % cables for before, after in pairwise([*columns, columns[0]])}
     return steps in ({1}, {cables - 1})
-
-
-def _rings(odds: Sequence[Odd]) -> list[list[Odd]]:
-    """Return the rings, in which each cable is on the leaf where the next cable should be.
-
-    The next cable is the only cable of the node that should be there, else the only cable of the
-    fleet that is exchanged with this cable's leaf, if no other is the other way round.
-    """
-    astray = [(odd, odd.leaf) for odd in odds if odd.code == MISCABLED]
-    of_node = grouped(astray, lambda pair: (pair[0].row.node.name, pair[0].wanted))
-    of_leaves = grouped(astray, lambda pair: (pair[0].wanted, pair[1]))
-    after: dict[tuple[str, int], tuple[str, int] | None] = {}
-    for odd, leaf in astray:
-        near = of_node.get((odd.row.node.name, leaf or ""), [])
-        if not near and len(of_leaves[odd.wanted, leaf]) == 1:
-            near = of_leaves.get((leaf or "", odd.wanted), [])
-        after[odd.key] = near[0][0].key if len(near) == 1 else None
-    of_key = {odd.key: odd for odd, _ in astray}
-    rings = []
-    for keys in cycles(after):
-        ring = [of_key[key] for key in keys]
-        # Each cable belongs where the cable before it in the ring is.
-        places = dict(
-            zip(
-                [*keys[1:], keys[0]],
-                [odd.row.ports[odd.column].far_end for odd in ring],
-                strict=True,
-            )
-        )
-        rings.append([odd._replace(exchanged=places[odd.key]) for odd in ring])
-    return rings
 
 
 class Seat(NamedTuple):

@@ -13,6 +13,9 @@ Invariants:
 - The rows of one table have the same columns. Nodes with other interfaces, of another generation or
   link layer, are another table: no pattern covers both.
 - A leaf is named alike on all rows, though some nodes know its identifier and others its name only.
+
+A rule has to pass two tests: it is a majority, and it is no coincidence. Both are about one count:
+of `n` nodes that could have shown otherwise, `m` agree.
 """
 
 from __future__ import annotations
@@ -21,19 +24,11 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate
-from math import factorial, prod
+from math import comb, factorial, log2, prod
 from typing import NamedTuple
 
 from agent.fleet import silent
 from agent.fleet.model import Fleet, FleetNode, FleetPort, current
-from agent.fleet.pattern.evidence import (
-    AMONG_OTHERS,
-    NO_COINCIDENCE,
-    is_crew,
-    is_habit,
-    is_majority,
-    surprise,
-)
 
 Column = tuple[str, int]  # PCI address (or else the name), the number of the port there
 Generation = tuple[str | None, tuple[Column, ...]]  # flavor, columns
@@ -41,6 +36,13 @@ RowLeaves = tuple[str | None, ...]
 Count = tuple[int, int]  # m of n nodes agree
 Membership = int | tuple[int, ...]  # the number of a group; several: between them; none: unseen
 
+MAJORITY = 0.7  # the least `confidence`: 4 of 5, 6 of 8, 23 of 32
+NO_COINCIDENCE = 15.0  # the least `surprise` in bits: once in 30,000 groups wired at random
+AMONG_OTHERS = 8.0  # of a group among others that are regular: once in 250
+CREW = 2  # nodes of which most cables deviate alike, or 1/5 of the group: another crew
+CREW_SHARE = 5
+RIVALS = 4  # nodes that deviate alike: another way to wire, and no mistake ...
+RIVAL_SHARE = 16  # ... or this part of a large group: 1/16
 PAIR = 2
 MAX_CENTERS = 8  # groups that are compared for one leaf: more than that are no groups
 
@@ -106,11 +108,11 @@ def _columns(places: tuple[str, ...]) -> tuple[tuple[Column, ...], tuple[int, ..
     return tuple([columns[index] for index in order]), tuple(order)
 
 
-def grouped(rows: Sequence[NodeRow], habit: int) -> tuple[list[list[NodeRow]], list[NodeRow]]:
+def grouped(rows: Sequence[NodeRow]) -> tuple[list[list[NodeRow]], list[NodeRow]]:
     """Return the groups, and the nodes of which no cable was ever seen.
 
-    A wiring that `habit` nodes share and that is not more than half that of another group is a
-    group of its own.
+    A wiring that RIVALS nodes share and that is not more than half that of another group is a group
+    of its own.
     """
     fresh = Counter(row.leaves for row in rows if row.is_fresh)
     fresh.update({row.leaves: 0 for row in rows})
@@ -127,7 +129,7 @@ def grouped(rows: Sequence[NodeRow], habit: int) -> tuple[list[list[NodeRow]], l
             places[leaves] = ()
         elif 2 * most > known.total():  # more than half of the cables
             places[leaves] = nearest[0]
-        elif nearest and 2 * most == known.total() and count < habit:  # half each
+        elif nearest and 2 * most == known.total() and count < RIVALS:  # half each
             places[leaves] = nearest
         else:
             places[leaves] = len(centers)
@@ -238,3 +240,43 @@ def _has_rival(wirings: Counter[RowLeaves], leaves: RowLeaves) -> bool:
         if wiring != leaves and is_crew(count, total) and 2 * followed < known:
             return True
     return False
+
+
+# majority and coincidence
+
+
+def confidence(m: int, n: int) -> float:
+    """Return the chance that one more node agrees, by Laplace's rule of succession.
+
+    3 of 3 and 3 of 4 are no majority, 31 of 32 is 0.94, and nothing is ever certain.
+    """
+    return (m + 1) / (n + 2)
+
+
+def is_majority(m: int, n: int) -> bool:
+    """Return True if `m` of `n` are enough to call the others odd."""
+    return n >= RIVALS and confidence(m, n) >= MAJORITY
+
+
+def surprise(m: int, n: int, alternatives: float) -> float:
+    """Return how unlikely it is, in bits, that nodes wired at random agree so well.
+
+    Each node has that many equally probable ways to be wired. The first node sets the pattern, and
+    which of the nodes agree is not given in advance.
+    """
+    if m < 1 or alternatives < 1:
+        return 0.0
+    return (m - 1) * log2(alternatives) - log2(comb(n, m))
+
+
+def is_habit(rivals: int, n: int) -> bool:
+    """Return True if so many of `n` nodes deviate alike that it is no mistake."""
+    return rivals >= max(RIVALS, n / RIVAL_SHARE)
+
+
+def is_crew(nodes: int, n: int) -> bool:
+    """Return True if nodes that are wired alike, but not like the others, are no single mistakes.
+
+    One cable that is off like another's is likelier than all cables of two nodes.
+    """
+    return nodes >= max(CREW, n / CREW_SHARE)

@@ -2,33 +2,43 @@
 
     grouping   nodes with the same interfaces that hang on the same leaves, and their leaf rule
     causes     the cables that do not follow it, those that are one mistake, and those that are none
-    words      the sentences
 
 A fleet may be wired without a pattern, and a wrong finding sends somebody to a data hall in vain.
-So each rule must be that of a majority and no coincidence, or it is none (evidence).
+So each rule must be that of a majority and no coincidence, or it is none (grouping).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from agent.cabling.finding import RANK, Finding
+from agent.cabling.finding import NO_END, RANK, Finding, Move, PortRef, finding
 from agent.fleet import silent, whole_causes
-from agent.fleet.model import Fleet, Group
+from agent.fleet.model import Fleet, Group, current, place_text
 from agent.fleet.pattern.causes import (
     MISCABLED,
     MISSING,
+    SHIFTED,
+    SWAPPED,
     Odd,
     by_design,
     causes,
     odd_cables,
     without_spares,
 )
-from agent.fleet.pattern.evidence import RIVALS
-from agent.fleet.pattern.grouping import NodeRow, RuledGroup, grouped, ruled, tables
-from agent.fleet.pattern.words import groups_of, names_of, of_cause
-from agent.text import natural
+from agent.fleet.pattern.grouping import (
+    RIVALS,
+    NodeRow,
+    RuledGroup,
+    confidence,
+    grouped,
+    ruled,
+    tables,
+)
+from agent.text import listed, many, natural
+
+NO_NEIGHBORS = "no neighbors"
+SMALL = "other nodes"
 
 
 class Pattern(NamedTuple):
@@ -48,7 +58,7 @@ def infer(fleet: Fleet) -> Pattern:
     odds: list[list[Odd]] = []  # of each group
     designed: set[tuple[str, int]] = set()
     for rows in tables(fleet):
-        members, nothing = grouped(rows, RIVALS)
+        members, nothing = grouped(rows)
         of_rows = ruled(members)
         of_table = [*map(odd_cables, of_rows)]
         astray = {odd.column for some in of_table for odd in some if odd.code == MISCABLED}
@@ -57,7 +67,13 @@ def infer(fleet: Fleet) -> Pattern:
         groups += of_rows
         odds += of_table
         unseen += nothing
-    names = names_of(groups)
+    names = {
+        leaf: end.device
+        for group in groups
+        for row in group.rows
+        for leaf, port in zip(row.leaves, row.ports, strict=True)
+        if leaf and (end := current(port))
+    }
     fresh = [node for node in fleet.nodes if silent.cause(node, fleet.now) is None]
     lost = whole_causes.without_plan(fresh)
     findings, odd, never = _findings(groups, odds, names, lost, designed)
@@ -70,8 +86,8 @@ def infer(fleet: Fleet) -> Pattern:
         for leaf, rule in zip(row.leaves, group.leaves, strict=True)
         if leaf and rule
     )
-    listed, notes = groups_of(groups, unseen, names)
-    return Pattern(findings, listed, notes, covered, covered - odd - never)
+    shown, notes = _groups_of(groups, unseen, names)
+    return Pattern(findings, shown, notes, covered, covered - odd - never)
 
 
 def _findings(
@@ -99,7 +115,7 @@ def _findings(
         if code == MISCABLED and same[0].key in designed:
             by_border += 1
         else:
-            mistakes.append(of_cause(code, same, names))
+            mistakes.append(_of_cause(code, same, names))
     findings = [
         each for each in mistakes if each.code != MISSING or not explained.issuperset(each.ports)
     ]
@@ -115,3 +131,115 @@ def _findings(
     odd = sum(1 for some in regular for cable in some if cable.leaf) - by_border
     never = sum(1 for cable in left if not cable.leaf)
     return tuple(findings), odd, never
+
+
+# in words
+
+
+def _of_cause(code: str, odds: Sequence[Odd], names: Mapping[str, str]) -> Finding:
+    """Return the finding of one mistake.
+
+    The wanted port is that of the cable whose place it is, or of a missing cable the last port.
+    """
+    moves = []
+    for odd in odds:
+        port = odd.row.ports[odd.column]
+        end, place = port.far_end, odd.exchanged
+        if odd.code == MISSING and odd.was_there:
+            place = port.last_end
+        wanted = names[odd.wanted], place.port if place else None
+        actual = (end.device, end.port) if end else NO_END
+        moves.append(Move(PortRef(odd.row.node.name, odd.interface), actual, wanted))
+    weakest = min(odds, key=lambda odd: confidence(*odd.majority))
+    (m, n), rail = weakest.majority, weakest.interface
+    have = f"a neighbor on {rail}," if weakest.code == MISSING else rail
+    return finding(
+        code,
+        [move.port for move in moves],
+        _sentence(code, moves),
+        moves=tuple(moves),
+        confidence=round(confidence(m, n), 3),
+        majority=f"{m} of {n} nodes of the group have {have} on {names[weakest.wanted]}",
+        expected=moves[0].wanted,
+        actual=moves[0].actual,
+    )
+
+
+def _sentence(code: str, moves: Sequence[Move]) -> str:
+    near = [move.port.text for move in moves]
+    seen = [place_text(*move.actual) for move in moves]
+    wanted = [place_text(*move.wanted) for move in moves]
+    if code == SWAPPED and len(moves) == 2:
+        first, other = (move.port for move in moves)
+        second = other.interface if first.node == other.node else near[1]
+        return f"Exchange the far ends of {near[0]} and {second}: {seen[0]} and {seen[1]}."
+    if code in (SWAPPED, SHIFTED):
+        steps = [f"{name} to {end}" for name, end in zip(near, wanted, strict=True)]
+        what = "in a ring" if code == SWAPPED else "back, they are shifted"
+        return f"Move the far ends of {len(moves)} cables {what}: {listed(steps)}."
+    if code == MISSING:
+        return f"Check the cable of {near[0]}: no neighbor; it belongs to {wanted[0]}."
+    return f"Move the far end of {near[0]} from {seen[0]} to {wanted[0]}."
+
+
+def _groups_of(
+    all_groups: Sequence[RuledGroup], unseen: Sequence[NodeRow], names: Mapping[str, str]
+) -> tuple[tuple[Group, ...], tuple[str, ...]]:
+    """Return every node in one group, and the notes: why there is no pattern, or no evidence.
+
+    Groups that are too small for a majority form a single group.
+    """
+    large = [group for group in all_groups if _is_large(group)]
+    small = [row for group in all_groups if not _is_large(group) for row in group.rows]
+    groups = []
+    for group in large:
+        ruled = [leaf for leaf in group.leaves if leaf]
+        seen = ruled or [leaf for row in group.rows for leaf in row.leaves if leaf]
+        used = tuple(dict.fromkeys(seen))
+        known = sorted({names[leaf] for leaf in used}, key=natural)
+        title = known[0] if len(known) == 1 else f"{known[0]} - {known[-1]}"
+        members = tuple(row.node.name for row in group.rows)
+        pattern = _pattern(group) if group.is_regular else None
+        groups.append(Group(title, members, used, pattern))
+    groups.sort(key=lambda group: natural(group.nodes[0]))
+    for name, rows in ((SMALL, small), (NO_NEIGHBORS, unseen)):
+        if rows:
+            nodes = sorted((row.node.name for row in rows), key=natural)
+            groups.append(Group(name, tuple(nodes), (), None))
+    return tuple(groups), tuple(_notes(large, small, unseen))
+
+
+def _is_large(group: RuledGroup) -> bool:
+    return group.is_regular or len(group.rows) > RIVALS
+
+
+def _pattern(group: RuledGroup) -> str:
+    ruled = [leaf for leaf in group.leaves if leaf]
+    leaves = {*ruled}
+    if len(leaves) == 1:
+        return "single leaf: all interfaces on one leaf"
+    if len(leaves) == len(ruled) == 2:
+        return "dual-plane: two interfaces on two leaves"
+    if len(leaves) == len(ruled):
+        return "rail-optimized: interface i on leaf i"
+    return f"fat tree: {len(ruled)} interfaces on {len(leaves)} leaves"
+
+
+def _notes(
+    large: Sequence[RuledGroup], small: Sequence[NodeRow], unseen: Sequence[NodeRow]
+) -> Iterator[str]:
+    rows = [*(row for group in large for row in group.rows), *small, *unseen]
+    if silent := sum(1 for row in rows if not row.is_fresh):
+        nodes = many(silent, "node")
+        yield f"{nodes} without a report of the last two hours: no evidence, not judged."
+    irregular = [sum(row.is_fresh for row in group.rows) for group in large if not group.is_regular]
+    if fresh := sum(irregular):
+        groups = many(len(irregular) - irregular.count(0), "group")
+        yield (
+            f"{many(fresh, 'node')} in {groups}: no pattern, as no majority of"
+            " them has an interface on one leaf, or their agreement may be a coincidence."
+        )
+    if few := sum(row.is_fresh for row in small):
+        yield f"{many(few, 'node')} with too few others on the same leaves for a majority."
+    if unseen:
+        yield f"{many(len(unseen), 'node')} never had a neighbor."

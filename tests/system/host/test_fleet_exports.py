@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 import yaml
 
-from agent.fleet.exports.levels import kueue
+from agent.fleet.exports.kueue import kueue
 from agent.fleet.exports.slurm import tree_conf
 from agent.fleet.exports.text import hostlist
 from agent.fleet.exports.wiring import graph

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from agent.fleet.exports.levels import kueue as kueue_manifests
+from agent.fleet.exports.kueue import kueue as kueue_manifests
 from tests.support import kueue
 from tests.support.kube.cluster import Cluster, KubectlError
 from tests.support.kube.controllers import eventually

@@ -8,8 +8,8 @@ import pytest
 
 from agent.cabling.judge import verify
 from agent.cabling.plan_index import from_plans
+from agent.fleet.halves import seen_node
 from agent.fleet.judge import judge
-from agent.fleet.seen import seen_node
 from tests.support import fleets
 from tests.support.fleet_models import model
 from tests.support.fleets import Cable, Fleet

@@ -19,11 +19,10 @@ from agent.cabling.plan_index import from_plans
 from agent.cabling.plans.model import End, FilePlace, Plan, PlanCable
 from agent.encode import Naming
 from agent.errors import Malformed
-from agent.fleet.expectation import Expectations
+from agent.fleet.halves import Expectations, seen_node
 from agent.fleet.model import FleetNode, FleetPort
 from agent.fleet.page.worklist import stops
 from agent.fleet.report import FORMATS
-from agent.fleet.seen import seen_node
 from tests.support.golden import Golden, judged_text
 from tests.support.planned_fleets import (
     cables,

@@ -1,29 +1,39 @@
-"""The expected half of each Node: its rows of the plans, or its expected labels.
+"""The two halves of each Node for agent.cabling.judge.verify: what is expected, and what is seen.
 
-Invariant: agent.cabling.judge.verify returns the same for the half of a Node here as for that of
-agent.cabling.plan_index.from_plans, as far as the plan's hosts are each one Node.
+The expected half is its rows of the plans, or its expected labels; the observed half is from its
+labels and annotation. A Node does not say why a port has no neighbor. A port that counts nothing is
+DOWN; of any other the reason is not known: a source that fails for longer than its hold removes the
+label, too.
+
+Invariant: agent.cabling.judge.verify returns the same for the expected half of a Node here as for
+that of agent.cabling.plan_index.from_plans, as far as the plan's hosts are each one Node.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from agent.cabling.cables import shapes
 from agent.cabling.expected import Expected, from_labels
-from agent.cabling.finding import Finding
-from agent.cabling.names import Off
+from agent.cabling.finding import Finding, PortRef
+from agent.cabling.names import Off, SeenDevice, SeenPort, guid, leaf_key, mac
 from agent.cabling.plan_index import Hosts, PlanIndex
 from agent.cabling.plans.model import Plan
+from agent.cabling.seen import DOWN, Port, SeenEnd, SeenNode
 from agent.encode import Naming
 from agent.errors import Malformed
-from agent.fleet.model import Fleet, FleetNode, Gap, wires
+from agent.fleet.model import INFINIBAND, Fleet, FleetNode, FleetPort, Gap, wires
 from agent.text import listed, natural
 
 NONE = Expected()
 MAX_NOTES = 3  # of one kind
 MAX_NEAREST = 2  # names
+NO_LABEL = "the Node has no neighbor label of this port"
+ACTIVE = "ACTIVE"
+MAX_CACHED = 1 << 16  # devices and ports
 
 
 class Expectations:
@@ -38,14 +48,11 @@ class Expectations:
             if plan.labels:
                 text = "expected labels of one node, which a fleet reads from its Nodes"
                 raise Malformed(f"{plan.file}: {text}; give a plan with the names of hosts")
-        cables = [cable for plan in plans for cable in plan.cables]
+        self.cables = cables = [cable for plan in plans for cable in plan.cables]
         self._nodes = fleet.nodes
-        self._cables = cables
         names = dict.fromkeys(end.node for cable in cables for end in (cable.a, cable.b))
         self.hosts = Hosts([node.name for node in fleet.nodes], names, off)
         self.index = PlanIndex(cables, self.hosts.node)
-        self.trunks = [cable for cable in cables if cable.is_trunk]
-        self.has_all_trunks = all(cable.is_trunk is not None for cable in cables)
         if plans and not self.index.rows and fleet.nodes:
             files = ", ".join(dict.fromkeys(plan.file for plan in plans))
             hosts = sorted({cable.a.node for cable in cables})[:1]
@@ -84,7 +91,7 @@ class Expectations:
         if not (nodes or hosts):
             return None
         missing = {*hosts}
-        rows = sum(not missing.isdisjoint((cable.a.node, cable.b.node)) for cable in self._cables)
+        rows = sum(not missing.isdisjoint((cable.a.node, cable.b.node)) for cable in self.cables)
         cables = compared + sum(count for _, count in nodes) + rows
         names = tuple(name for name, _ in nodes)
         others = hosts or [name for name in self.index.names if not self.hosts.node(name)]
@@ -122,3 +129,85 @@ class Expectations:
         if not planned.rows:
             return expected
         return planned._replace(speed=expected.speed) if expected.speed else planned
+
+
+# what is seen
+
+
+def seen_node(node: FleetNode) -> SeenNode:
+    """Return the observed half without the ports that left the bus."""
+    ports: dict[str, Port] = {}
+    is_infiniband = node.flavor == INFINIBAND
+    for port in node.ports:
+        if port.is_lost:
+            continue
+        device, number, leg = _parts(port.interface)
+        end, state = port.far_end or port.station, DOWN if port.gbps == 0 else None
+        far_ends: tuple[SeenEnd, ...] = ()
+        if end:
+            seen = _seen_device(end.label, end.name, end.id)
+            of_port = _seen_port(end.port_id, end.port_name, is_infiniband)
+            port_id = end.port_id or ""
+            far_end = SeenEnd(end.label, port_id, end.port_name, end.id, end.name, seen, of_port)
+            far_ends = (far_end,)
+        ports[port.interface] = Port(
+            port.interface,
+            device,
+            number,
+            port.netdev or leg,
+            port.pci,
+            ACTIVE if end or port.gbps else state,
+            rate_gbps=port.gbps,
+            far_ends=far_ends,
+            missing=None if end else NO_LABEL,
+            link_layer="InfiniBand" if is_infiniband else None,
+        )
+    lost = {port.interface: port.pci for port in node.ports if port.is_lost and port.pci}
+    return SeenNode(node.name, ports, former=lost, speed_gbps=node.speed_gbps)
+
+
+def with_names(
+    node: FleetNode, names: Mapping[str, str], of_ports: Mapping[PortRef, str]
+) -> FleetNode:
+    """Return a node with a plan's names for the switches at ports, or of the keys of names."""
+    ports = []
+    for port in node.ports:
+        end = port.far_end
+        if end:
+            of_port = of_ports.get(PortRef(node.name, port.interface))
+            if name := of_port or names.get(leaf_key(end.device)):
+                end = end._replace(label=name, name=name)
+        ports.append(port._replace(far_end=end))
+    return replace(node, ports=tuple(ports))
+
+
+def names_of(port: FleetPort) -> list[str]:
+    """Return the names of a port for an operator: interface, device, netdev, PCI address."""
+    device, _, leg = _parts(port.interface)
+    return [*filter(None, (port.interface, device, port.netdev or leg, port.pci))]
+
+
+@lru_cache(MAX_CACHED)
+def _parts(interface: str) -> tuple[str, int, str | None]:
+    """Return RDMA device, port number and leg: of `mlx5_0-3`, and of `mlx5_bond_0-eth2`."""
+    device, dash, tail = interface.partition("-")
+    if not dash:
+        return interface, 1, None
+    return (device, int(tail), None) if tail.isdecimal() and len(tail) < 4 else (device, 1, tail)
+
+
+@lru_cache(MAX_CACHED)
+def _seen_device(label: str, name: str | None, identity: str | None) -> SeenDevice:
+    """Return the names and addresses of a switch; its label alone is a name, or an address."""
+    addresses = [text for text in (identity, label) if text]
+    guids = dict.fromkeys(filter(None, map(guid, addresses)))
+    macs = dict.fromkeys(filter(None, map(mac, addresses)))
+    is_address = bool(guid(label) or mac(label))
+    names = (name,) if name else () if is_address else (label,)
+    return SeenDevice(name or label, names, tuple(guids), tuple(macs))
+
+
+@lru_cache(MAX_CACHED)
+def _seen_port(port_id: str | None, name: str | None, is_infiniband: bool) -> SeenPort:
+    """Return the names of a port of a switch."""
+    return SeenPort(tuple(dict.fromkeys(filter(None, (port_id, name)))), infiniband=is_infiniband)
