@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from agent.check import AS_ROOT, NOT_PERMITTED, Check, Step, Surroundings, absent, missing, there
 from agent.grouped import grouped
-from agent.infiniband.smi import MAKE_SMI, SOURCE, hints, without_smi
+from agent.infiniband.devices import MAKE_SMI, SOURCE, smi_hints, without_smi
 from agent.model import Absent, Link, Observation, Seen
 from agent.reasons import NeighborReason
 from agent.text import listed
@@ -58,7 +58,7 @@ def checks(around: Surroundings) -> Iterator[Check]:
     yield from lacks or _queries(outcome.reason if not isinstance(outcome, Seen) else None, links)
     if not lacks:
         yield from _tiers(around.observation)
-    for hint in hints(around.observation):
+    for hint in smi_hints(around.observation):
         first = without_smi(around.observation)[0].device.name
         yield missing(Step.DEVICE_FILE, hint.text, f"{MAKE_SMI} {first}")
 

@@ -9,12 +9,15 @@ Invariants:
   MAX_PROCESSES at a time; one at a time for the subnet administrator.
 - A device whose own process fails is suspect. It is left out of the common process and queried in
   its own until that answers, so the next round of the others is not late again.
+
+The ports of a multi-plane HCA have another device that sends their SMPs, if it was made
+(`without_smi`).
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from threading import Thread
 from typing import Any, Generic, NamedTuple, Self, TypeVar
@@ -22,9 +25,13 @@ from typing import Any, Generic, NamedTuple, Self, TypeVar
 from agent.errors import Malformed, Unavailable
 from agent.grouped import grouped
 from agent.ids import CODE
+from agent.model import Observation, PortRole, Problem, Seen
 from agent.reasons import NeighborReason
-from agent.text import Json, visible
+from agent.text import Json, listed, visible
 
+SOURCE = "ib"
+SMI_HCAS = frozenset({"15b3:1023", "15b3:1025"})  # ConnectX-8 and -9: several planes
+MAKE_SMI = "rdma dev add smi1 type SMI parent"
 Address = tuple[str, int]  # device, port
 
 
@@ -197,3 +204,31 @@ def address_of(port: P) -> Address:
 
 def _by_device(ports: Iterable[P]) -> list[PortGroup[P]]:
     return [tuple(same) for same in grouped(ports, lambda port: address_of(port)[0]).values()]
+
+
+def without_smi(observation: Observation) -> list[PortRole]:
+    """Return the ports of multi-plane HCAs whose neighbors are unknown for want of an SMI device.
+
+    GB300 and B300 are delivered without one: queue pair 0 is closed, and that is no fault.
+    """
+    links = observation.ib.value if isinstance(observation.ib, Seen) else ()
+    unanswered = {link.interface for link in links if link.missing and link.missing != "link-down"}
+    functions = [role.device.pci for role in observation.ports]
+    return [
+        role
+        for role in observation.backend
+        if role.interface in unanswered
+        and role.device.pci_ids in SMI_HCAS
+        and functions.count(role.device.pci) == 1
+    ]
+
+
+def smi_hints(observation: Observation) -> Iterator[Problem]:
+    """Report the ports without SMI device, and the command that makes it."""
+    if roles := without_smi(observation):
+        names = listed([role.interface for role in roles])
+        text = (
+            f"{names}: no subnet management interface: `{MAKE_SMI} {roles[0].device.name}` makes"
+            " one for the first (kernel 6.11 or newer; not kept over a reboot)"
+        )
+        yield Problem(SOURCE, SOURCE, None, text)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agent.errors import Malformed, Pending, Unavailable
 from agent.host import Host
-from agent.infiniband import smi
+from agent.infiniband.devices import smi_hints
 from agent.infiniband.switch_names import SwitchNames
 from agent.lldp import firmware
 from agent.model import (
@@ -93,7 +93,7 @@ class Source(NamedTuple):
 RDMA, *OTHERS = SOURCES = (
     Source("rdma", rdma.read),
     Source("lldp", lldp.read, link_layer="Ethernet", hints=firmware.hints),
-    Source("ib", ib.read, link_layer="InfiniBand", hints=smi.hints),
+    Source("ib", ib.read, link_layer="InfiniBand", hints=smi_hints),
     Source("nvml", nvml.read, hints=domain.hints),
 )
 # (name, link layer) of the sources of neighbors

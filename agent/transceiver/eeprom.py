@@ -16,10 +16,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from agent.errors import Malformed
+from agent.facts import TEXT, Kind, Schema, array, record
 
+MAX_MODULES = 64  # of an answer
 HALF = 128  # octets of the lower memory, and of an upper page
 LOWER, UPPER, ADVERTISING, LANES = "lower", "00h", "01h", "11h"  # names of pages
 # SFF-8024, table 4-1
@@ -53,6 +55,32 @@ class Transceiver(NamedTuple):
     alarms: tuple[str, ...] = ()
 
 
+class Module(NamedTuple):
+    """The helper's answer about one module."""
+
+    netdev: str
+    pages: Pages
+    error: str | None = None
+
+
+PAGES = Kind(
+    lambda pages: {name: bytes.fromhex(octets) for name, octets in dict(pages).items()},
+    lambda pages: {name: octets.hex() for name, octets in pages.items()},
+)
+MODULE: Schema = {"netdev": TEXT, "pages": PAGES, "error": TEXT}
+MODULES = array(record(Module, MODULE, ("netdev", "pages")), MAX_MODULES)
+
+
+def loaded(answer: Any) -> tuple[Module, ...]:
+    """Return the modules of an answer; raises Malformed: it may be of a stranger's snapshot."""
+    try:
+        modules: tuple[Module, ...] = MODULES.parse(answer.get("modules", []))
+    except (ValueError, TypeError, AttributeError):
+        text = f"no list of at most {MAX_MODULES} modules with netdev, pages in hex, error"
+        raise Malformed(f"modules.json: {text}") from None
+    return modules
+
+
 def pages_of(lower: bytes) -> tuple[str, ...]:
     """Return the upper pages to read, by the lower memory; Malformed for another module."""
     kind = _octet(lower, 0)
@@ -68,7 +96,14 @@ def pages_of(lower: bytes) -> tuple[str, ...]:
 def decode(pages: Pages) -> Transceiver:
     """Decode the lower memory and the pages of `pages_of`."""
     lower = pages.get(LOWER, b"")
-    memory = {name: _page(pages, name) for name in (LOWER, *pages_of(lower))}
+    memory: dict[str, bytes] = {}
+    for name in (LOWER, *pages_of(lower)):
+        what = "lower memory" if name == LOWER else f"page {name}"
+        if name not in pages:
+            raise Malformed(f"{what} was not read")
+        if len(pages[name]) != HALF:
+            raise Malformed(f"{what} has {len(pages[name])} of {HALF} octets")
+        memory[name] = pages[name]
     kind = memory[LOWER][0]
     if kind in QSFP:
         module = _sff8636(QSFP[kind], memory[LOWER] + memory[UPPER])
@@ -78,16 +113,6 @@ def decode(pages: Pages) -> Transceiver:
         return module
     alarm = f"temperature reads {module.celsius:g} C"
     return module._replace(celsius=None, alarms=(alarm, *module.alarms))
-
-
-def _page(pages: Pages, name: str) -> bytes:
-    octets = pages.get(name)
-    what = "lower memory" if name == LOWER else f"page {name}"
-    if octets is None:
-        raise Malformed(f"{what} was not read")
-    if len(octets) != HALF:
-        raise Malformed(f"{what} has {len(octets)} of {HALF} octets")
-    return octets
 
 
 def _octet(octets: bytes, at: int) -> int:

@@ -15,8 +15,7 @@ from agent.check import AS_ROOT, MAX_NAMED, Check, Step, absent, missing, there
 from agent.errors import Malformed, Unavailable
 from agent.model import Observation, Problem, ethernet_netdevs
 from agent.text import Json, listed, many
-from agent.transceiver.answer import Module, loaded
-from agent.transceiver.eeprom import decode
+from agent.transceiver.eeprom import Module, decode, loaded
 from agent.transceiver.snapshot import NOT_IN_IT
 
 Query = Callable[[Sequence[str]], Json]  # netdevs; returns {"modules": [...]}

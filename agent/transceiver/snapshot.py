@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from agent.snapshot.anonymize import Names
     from agent.snapshot.tree import SnapshotFiles
-    from agent.transceiver.answer import Module
 
 NOT_IN_IT = "the snapshot has no modules: bwagent capture --modules"
 SERIALS = {True: slice(68, 84), False: slice(38, 54)}  # of page 00h; True: SFF-8636, else CMIS
@@ -34,7 +33,7 @@ class RecordedModules(RecordedAnswer):
         """Load the record; raises Malformed."""
         answer = files.json(cls.file)
         if answer is not None:
-            from agent.transceiver.answer import loaded  # most snapshots have no modules
+            from agent.transceiver.eeprom import loaded  # most snapshots have no modules
 
             loaded(answer)
         return cls(answer)
@@ -43,21 +42,17 @@ class RecordedModules(RecordedAnswer):
         """Return the record with replaced serial numbers, and without the vendors' own octets."""
         if self.answer is None:
             return self
-        from agent.transceiver.answer import MODULES, loaded
+        from agent.transceiver.eeprom import LOWER, MODULES, QSFP, UPPER, loaded
 
-        modules = (_anonymized(module, names) for module in loaded(self.answer))
+        modules = []
+        for module in loaded(self.answer):
+            pages = dict(module.pages)
+            if UPPER in pages:
+                octets = bytearray(pages[UPPER])
+                place = SERIALS[pages.get(LOWER, b"")[:1] in {bytes([kind]) for kind in QSFP}]
+                serial = octets[place].decode("ascii", "replace").strip(" \0")
+                octets[place] = f"{names.peer(serial, 'serial') if serial else '':16.16}".encode()
+                octets[CUSTOM:] = bytes(len(octets[CUSTOM:]))
+                pages[UPPER] = bytes(octets)
+            modules.append(module._replace(netdev=names.text(module.netdev), pages=pages))
         return type(self)({"modules": MODULES.document(modules)})
-
-
-def _anonymized(module: Module, names: Names) -> Module:
-    from agent.transceiver.eeprom import LOWER, QSFP, UPPER
-
-    pages = dict(module.pages)
-    if UPPER in pages:
-        octets = bytearray(pages[UPPER])
-        place = SERIALS[pages.get(LOWER, b"")[:1] in {bytes([kind]) for kind in QSFP}]
-        serial = octets[place].decode("ascii", "replace").strip(" \0")
-        octets[place] = f"{names.peer(serial, 'serial') if serial else '':16.16}".encode()
-        octets[CUSTOM:] = bytes(len(octets[CUSTOM:]))
-        pages[UPPER] = bytes(octets)
-    return module._replace(netdev=names.text(module.netdev), pages=pages)
