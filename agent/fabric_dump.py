@@ -44,7 +44,7 @@ def _explored(leaves: set[str], dump: PlanContent) -> Exploration:
     """Explore a dump; raises Malformed and Unavailable."""
     switches: dict[str, str | None] = {}
     links: defaultdict[str, dict[int, LinkEnd]] = defaultdict(dict)
-    for row, *ends, _ in discovered(dump, set(), []):
+    for row, *ends, _ in discovered(dump, set()):
         for near, far in (ends, ends[::-1]):
             if not near.is_switch:
                 continue

@@ -92,7 +92,7 @@ def read(path: Path) -> Dump:
     data = path.read_bytes()
     content = PlanContent(path.name, gzip.decompress(data) if path.suffix == ".gz" else data)
     subnet, texts = Subnet(), dict[str, str]()
-    for _, near, far, _ in discovered(content, set(), []):
+    for _, near, far, _ in discovered(content, set()):
         for peer in (near, far):
             texts[peer.guid] = peer.text
             is_sharp = "Aggregation Node" in peer.text

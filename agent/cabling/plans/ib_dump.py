@@ -108,21 +108,50 @@ def is_iblinkinfo(source: PlanContent) -> bool:
 
 def read_ibnetdiscover(source: PlanContent) -> list[Plan]:
     """Return the plan of a topology or of a report of ibnetdiscover."""
-    several, around = set[str](), list[int]()
-    links = list(discovered(source, several, around))
-    return _plan(source, "ibnetdiscover", links, several, around)
+    several = set[str]()
+    return _plan(source, "ibnetdiscover", [*discovered(source, several)], several)
 
 
 def read_iblinkinfo(source: PlanContent) -> list[Plan]:
     """Return the plan of the links of iblinkinfo."""
-    around = list[int]()
-    links = list(_linked(source, around))
-    return _plan(source, "iblinkinfo", links, set(), around)
+    lines: list[tuple[int, re.Match[str] | None, re.Match[str]]] = []  # row, heading, link
+    heading = None
+    for row, name, match in _lines(source, _LINKED):
+        if name == "node":
+            heading = match
+            continue
+        if not heading and match["text"] is None:
+            place = source.place._replace(row=row)
+            raise Malformed(f"{place}: a link before the first node")
+        lines.append((row, heading, match))
+    # The nodes by LID: a switch has one for all its ports, an HCA one for each.
+    ports: dict[str, set[str]] = {}
+    for _, _, match in lines:
+        ports.setdefault(match["lid"], set()).add(match["port"])
+    nodes: dict[str, Peer] = {}
+    for _, heading, match in lines:
+        is_switch, text = len(ports[match["lid"]]) > 1, match["text"]
+        if heading:
+            is_switch, text = heading["type"] == "Switch", heading["text"]
+        guid = match["guid"] or (heading and heading["guid"]) or ""
+        nodes[match["lid"]] = Peer(is_switch, text.strip(), guid, "")
+    links: list[DumpLink] = []
+    for row, _, match in lines:
+        up = _UP.match(match["link"])
+        if not (up and match["far"]):
+            continue
+        far = nodes.get(match["far_lid"])
+        if far is None:  # not listed itself
+            text = match["far_text"].strip()
+            is_switch = not is_host(text) or switch_name(text) != text
+            far = Peer(is_switch, text, match["far_guid"] or "", "")
+        near = nodes[match["lid"]]._replace(port=match["port"])
+        gbps = lanes(int(up["width"]), SIGNALING.get(up["speed"]))
+        links.append((row, near, far._replace(port=match["far"]), gbps))
+    return _plan(source, "iblinkinfo", links, set())
 
 
-def _plan(
-    source: PlanContent, kind: str, links: list[DumpLink], several: set[str], around: list[int]
-) -> list[Plan]:
+def _plan(source: PlanContent, kind: str, links: list[DumpLink], several: set[str]) -> list[Plan]:
     """Return the plan; `several` are the descriptions of HCAs with several ports."""
     peers = [peer for _, near, far, _ in links for peer in (near, far)]
     several |= {peer.text for peer in peers if not peer.is_switch and int(peer.port) > 1}
@@ -138,18 +167,15 @@ def _plan(
             cables.add(PlanCable(a, b, place, gbps, is_trunk=is_trunk))
         else:
             cables.skip("the far end has neither name nor GUID", place)
-    what = f"{many(len(around), 'line')} around the dump left out"
-    notes = [f"{what} (the first: row {around[0]})"] if around else []
-    return [cables.whole(kind, [*source.notes, *notes])]
+    return [cables.whole(kind, source.notes)]
 
 
-def _lines(
-    source: PlanContent, patterns: dict[str, re.Pattern[str]], around: list[int]
-) -> Iterator[DumpLine]:
-    """Yield the lines of a dump, and add the rows of those around it to a list.
+def _lines(source: PlanContent, patterns: dict[str, re.Pattern[str]]) -> Iterator[DumpLine]:
+    """Yield the lines of a dump; a note of the source counts those around it.
 
     Raises Malformed for a line within it that is none of the format.
     """
+    around = list[int]()  # rows
     has_begun = False
     below: tuple[int, str] | None = None  # the first line since the last one of the dump
     for row, line in source.lines():
@@ -166,6 +192,9 @@ def _lines(
                 raise _unknown(source, row, text)
             around.append(row)
             below = below or ((row, text) if has_begun else None)
+    if around:
+        what = f"{many(len(around), 'line')} around the dump left out"
+        source.notes = (*source.notes, f"{what} (the first: row {around[0]})")
 
 
 def _unknown(source: PlanContent, row: int, line: str) -> Malformed:
@@ -173,13 +202,13 @@ def _unknown(source: PlanContent, row: int, line: str) -> Malformed:
     return Malformed(f"{place}: not a line of this format: {quoted(line)}")
 
 
-def discovered(source: PlanContent, several: set[str], around: list[int]) -> Iterator[DumpLink]:
+def discovered(source: PlanContent, several: set[str]) -> Iterator[DumpLink]:
     """Yield the links of a topology or of a report of ibnetdiscover.
 
-    Adds the descriptions of HCAs with several ports, and the rows of the lines around the dump.
+    Adds the descriptions of HCAs with several ports to `several`.
     """
     node: re.Match[str] | None = None
-    for row, name, match in _lines(source, _DISCOVERED, around):
+    for row, name, match in _lines(source, _DISCOVERED):
         if name == "node":
             node = match
             if match["type"] == "Ca" and int(match["ports"]) > 1:
@@ -196,42 +225,6 @@ def discovered(source: PlanContent, several: set[str], around: list[int]) -> Ite
             text = match["far_text"].strip()
             far = Peer(match["far_type"] == "SW", text, match["far_guid"], match["far"])
             yield row, near, far, rate(match["rate"])
-
-
-def _linked(source: PlanContent, around: list[int]) -> Iterator[DumpLink]:
-    links: list[tuple[int, re.Match[str] | None, re.Match[str]]] = []  # row, heading, link
-    heading = None
-    for row, name, match in _lines(source, _LINKED, around):
-        if name == "node":
-            heading = match
-            continue
-        if not heading and match["text"] is None:
-            place = source.place._replace(row=row)
-            raise Malformed(f"{place}: a link before the first node")
-        links.append((row, heading, match))
-    # The nodes by LID: a switch has one for all its ports, an HCA one for each.
-    ports: dict[str, set[str]] = {}
-    for _, _, match in links:
-        ports.setdefault(match["lid"], set()).add(match["port"])
-    nodes: dict[str, Peer] = {}
-    for _, heading, match in links:
-        is_switch, text = len(ports[match["lid"]]) > 1, match["text"]
-        if heading:
-            is_switch, text = heading["type"] == "Switch", heading["text"]
-        guid = match["guid"] or (heading and heading["guid"]) or ""
-        nodes[match["lid"]] = Peer(is_switch, text.strip(), guid, "")
-    for row, _, match in links:
-        up = _UP.match(match["link"])
-        if not (up and match["far"]):
-            continue
-        far = nodes.get(match["far_lid"])
-        if far is None:  # not listed itself
-            text = match["far_text"].strip()
-            is_switch = not is_host(text) or switch_name(text) != text
-            far = Peer(is_switch, text, match["far_guid"] or "", "")
-        near = nodes[match["lid"]]._replace(port=match["port"])
-        gbps = lanes(int(up["width"]), SIGNALING.get(up["speed"]))
-        yield row, near, far._replace(port=match["far"]), gbps
 
 
 # Names of InfiniBand nodes and ports, as dumps and NDT files spell them

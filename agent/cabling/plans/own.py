@@ -17,7 +17,7 @@ import io
 import json
 import re
 import string
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import lru_cache
 from itertools import islice
 from operator import itemgetter
@@ -70,10 +70,20 @@ def is_labels(source: PlanContent) -> bool:
 
 
 def read_labels(source: PlanContent) -> list[Plan]:
-    """Read expected labels; other labels, and those with an empty value, are left out."""
+    """Read expected labels; other labels, and those with an empty value, are left out.
+
+    Raises Malformed for a file that is too large, nested too deeply, or no YAML or JSON.
+    """
+    if len(source.data) > MAX_LABELS:
+        raise Malformed(f"{source.file}: labels of more than {MAX_LABELS >> 20} MiB")
+    try:
+        every = _json_labels(source) if source.looks_like_json else _yaml_labels(source)
+    except RecursionError as error:
+        raise Malformed(f"{source.file}: nested too deeply") from error
     labels: dict[str, str] = {}
-    for key, value, place in labels_in(source):
+    for key, value, row in every:
         if EXPECTED.fullmatch(key) and value != "":
+            place = source.place._replace(row=row)
             if value is None or fault(value):
                 raise Malformed(f"{place}, key {quoted(key)}: the value is no text of a label")
             if key in labels:
@@ -121,9 +131,7 @@ def read_csv(source: PlanContent) -> list[Plan]:
 
 def cables_of(source: PlanContent) -> Iterator[PlanCable]:
     """Yield the cables of our own CSV; raises Malformed at the first wrong row."""
-    header, titles, rows = csv_rows(source, _separator(source) or ",")
-    columns = [column(title) for title in titles]
-    _require_columns(header, columns, REQUIRED)
+    titles, columns, rows = _csv(source, _separator(source) or ",", REQUIRED)
     at = {name: index for index, name in enumerate(columns)}
     names = [name for name in COLUMNS if name in at]
     of_names = itemgetter(*[at[name] for name in names])
@@ -134,11 +142,13 @@ def cables_of(source: PlanContent) -> Iterator[PlanCable]:
     of_near, of_far = of_side(NEAR, fields_at), of_side(FAR, fields_at)
     place = None
     for place, cells in rows:
-        stripped = _cells(cells, len(columns), place)
-        faults = [*map(_name_fault, names, of_names(stripped))]
-        if any(faults):
-            name, reason = next(each for each in zip(names, faults, strict=True) if each[1])
-            raise Malformed(f"{place._replace(column=name)}: {reason}")
+        # A row may have more cells than the header if they are empty, as a spreadsheet writes them.
+        stripped = [*map(str.strip, cells)]
+        if len(stripped) < len(columns) or any(stripped[len(columns) :]):
+            raise Malformed(f"{place}: {len(cells)} cells, and the header has {len(columns)}")
+        for name, reason in zip(names, map(_name_fault, names, of_names(stripped)), strict=True):
+            if reason:
+                raise Malformed(f"{place._replace(column=name)}: {reason}")
         texts = [*map(_text, stripped), None]
         near, far = End._make(of_near(texts)), End._make(of_far(texts))
         if not (far.node and far.interface):
@@ -153,17 +163,6 @@ def cables_of(source: PlanContent) -> Iterator[PlanCable]:
         raise Malformed(f"{source.file}: no row below the header")
 
 
-def _cells(cells: Sequence[str], count: int, place: FilePlace) -> list[str]:
-    """Return the cells of `count` columns without white space at their ends; raises Malformed.
-
-    A row may have more cells than the header if they are empty, as a spreadsheet writes them.
-    """
-    stripped = [*map(str.strip, cells)]
-    if len(stripped) < count or any(stripped[count:]):
-        raise Malformed(f"{place}: {len(cells)} cells, and the header has {count}")
-    return stripped[:count]
-
-
 def _of_cable(cells: Iterable[tuple[PlanColumn, str | None]], place: FilePlace) -> dict[str, Any]:
     """Return the values of the cable of a row by their fields."""
     values = {}
@@ -176,18 +175,32 @@ def _of_cable(cells: Iterable[tuple[PlanColumn, str | None]], place: FilePlace) 
     return values
 
 
-def csv_rows(source: PlanContent, separator: str) -> tuple[FilePlace, list[str], Iterator[CsvRow]]:
-    """Return the place of the header, the titles of its columns, and each row below it.
+def _csv(
+    source: PlanContent, separator: str, required: Collection[str]
+) -> tuple[list[str], list[str], Iterator[CsvRow]]:
+    """Return the titles of the header, the names of its columns, and each row below it.
 
-    Blank rows are left out, also above the header. Raises Malformed.
+    Blank rows are left out, also above the header. Raises Malformed for a header that lacks a
+    required column, or has one twice.
     """
     rows = (
         (FilePlace(source.file, None, line), cells)
         for _, line, cells in source.rows(separator)
         if any(map(str.strip, cells))
     )
-    header, cells = next(rows, (FilePlace(source.file, None, 1), []))
-    return header, [cell.strip() for cell in cells], rows
+    place, cells = next(rows, (FilePlace(source.file, None, 1), []))
+    titles = [cell.strip() for cell in cells]
+    columns = [column(title) for title in titles]
+    if len(columns) > MAX_COLUMNS:
+        raise Malformed(f"{place}: more than {MAX_COLUMNS} columns")
+    for name in required:
+        if name not in columns:
+            shown = visible(", ".join(columns), MAX_SHOWN)
+            raise Malformed(f"{place}: no column {name}; there are {shown}")
+    twice = next((name for name in columns if name and columns.count(name) > 1), None)
+    if twice:
+        raise Malformed(f"{place}: two columns {visible(twice, MAX_SHOWN)}")
+    return titles, columns, rows
 
 
 def table(
@@ -195,24 +208,11 @@ def table(
 ) -> Iterator[tuple[FilePlace, dict[str, str]]]:
     """Yield the rows of a CSV file with these columns; an empty cell is ""; raises Malformed."""
     source = load(path)
-    header, titles, rows = csv_rows(source, max(SEPARATORS, key=header_line(source).count))
-    columns = [column(title) for title in titles]
-    _require_columns(header, columns, required)
+    separator = max(SEPARATORS, key=header_line(source).count)
+    _, columns, rows = _csv(source, separator, required)
     for place, row in rows:
         cells = dict(zip(columns, row))  # noqa: B905 - a row may have fewer cells, or more
         yield place, {name: cells.get(name, "").strip() for name in (*required, *optional)}
-
-
-def _require_columns(place: FilePlace, columns: list[str], required: Collection[str]) -> None:
-    shown = visible(", ".join(columns), MAX_SHOWN)
-    if len(columns) > MAX_COLUMNS:
-        raise Malformed(f"{place}: more than {MAX_COLUMNS} columns")
-    for name in required:
-        if name not in columns:
-            raise Malformed(f"{place}: no column {name}; there are {shown}")
-    twice = next((name for name in columns if name and columns.count(name) > 1), None)
-    if twice:
-        raise Malformed(f"{place}: two columns {visible(twice, MAX_SHOWN)}")
 
 
 @lru_cache(MAX_CACHED)
@@ -278,23 +278,8 @@ def _is_replaced(text: str) -> bool:
 # the labels in YAML or JSON
 
 
-Members = list[tuple[str, Any, int | None]]  # key, value and row of each; None: not known
-
-
-def labels_in(source: PlanContent) -> list[tuple[str, str | None, FilePlace]]:
-    """Return key, value and place of each label; None for a value that is no text.
-
-    Raises Malformed for a file that is too large, nested too deeply, or no YAML or JSON.
-    """
-    if len(source.data) > MAX_LABELS:
-        raise Malformed(f"{source.file}: labels of more than {MAX_LABELS >> 20} MiB")
-    try:
-        # Of the mapping, or of `metadata.labels` of a Node.
-        labels = _json_labels(source) if source.looks_like_json else _yaml_labels(source)
-    except RecursionError as error:
-        raise Malformed(f"{source.file}: nested too deeply") from error
-    place = source.place
-    return [(key, value, place._replace(row=row)) for key, value, row in labels]
+# Key, value and row of each; None: a value that is no text, a row that is not known.
+Members = list[tuple[str, Any, int | None]]
 
 
 def _json_labels(source: PlanContent) -> Members:
@@ -333,10 +318,10 @@ def _yaml_labels(source: PlanContent) -> Members:
 
 
 def _below(document: Any, members: Callable[[Any], Members]) -> Members:
-    """Return the members of the labels of a document."""
+    """Return the members of a mapping of labels, or of `metadata.labels` of a Node."""
     top = members(document)
-    for metadata in (value for key, value, _ in top if key == "metadata"):
-        if inside := members(metadata):
+    for key, value, _ in top:
+        if key == "metadata" and (inside := members(value)):
             labels = (value for key, value, _ in inside if key == "labels")
             return [label for value in labels for label in members(value)]
     return top
