@@ -75,8 +75,6 @@ def _slow(ports: Iterable[Port], cables: ByInterface, draft: Draft) -> Iterator[
         for port in active
         if (cable := cables.get(port.interface)) and (gbps := cable.row.rate_gbps)
     }
-    if not planned and len({port.rate_gbps for port in active}) < 2:
-        return
     if _is_of_cables(active, planned):
         yield _unverifiable(
             [low for low in _low(active, planned) if low.than == PLAN], OF_CABLES, draft
@@ -87,21 +85,17 @@ def _slow(ports: Iterable[Port], cables: ByInterface, draft: Draft) -> Iterator[
         if doubtful := [low for low in slow if low.doubt == doubt]:
             yield _unverifiable(doubtful, doubt, draft)
     for low in slow:
-        if not low.doubt:
-            yield _slower(low, cables.get(low.port.interface), draft)
-
-
-def _slower(low: Low, cable: ComparedCable | None, draft: Draft) -> Finding:
-    """Return the finding of a port; `cable` is that of the plan."""
-    port = low.port
-    near = words.near(cable.row) if cable else port.interface
-    text = (
-        f"Reseat or replace the cable of {near} to {words.present(port, cable)}: it runs at "
-        f"{encode.gbps(low.rate)} instead of {encode.gbps(low.wanted)} ({low.than})."
-    )
-    facts = {"rate-gbps": f"{low.rate:g}", "expected-gbps": f"{low.wanted:g}", "pci": port.pci}
-    known = (cable.facts if cable else {}) | facts
-    return draft("slow", [port.interface], text, facts=known, moves=(cable.stay,) if cable else ())
+        if low.doubt:
+            continue
+        port, cable = low.port, cables.get(low.port.interface)
+        near = words.near(cable.row) if cable else port.interface
+        text = (
+            f"Reseat or replace the cable of {near} to {words.present(port, cable)}: it runs at "
+            f"{encode.gbps(low.rate)} instead of {encode.gbps(low.wanted)} ({low.than})."
+        )
+        facts = {"rate-gbps": f"{low.rate:g}", "expected-gbps": f"{low.wanted:g}", "pci": port.pci}
+        known, moves = (cable.facts | facts, (cable.stay,)) if cable else (facts, ())
+        yield draft("slow", [port.interface], text, facts=known, moves=moves)
 
 
 def _is_of_cables(active: Iterable[Port], planned: Mapping[str, float]) -> bool:
@@ -143,17 +137,13 @@ def _unverifiable(slow: Sequence[Low], doubt: str, draft: Draft) -> Finding:
     return draft("unverifiable", names, text, facts=facts, key=key, severity=severity)
 
 
-class Sums(NamedTuple):
-    """What the rates of a node add up to, in Gb/s."""
+def _sums(node: SeenNode, ignored: Collection[str]) -> tuple[float, float, float, str]:
+    """Return what the rates of a node add up to, in Gb/s.
 
-    current: float
-    allowed: float  # with the best rate of its kind for each port to ignore
-    most: float  # with that for each port whose rate the kernel may not know
-    doubt: str  # why the node may have more than `current`
-
-
-def _sums(node: SeenNode, ignored: Collection[str]) -> Sums:
-    """Return the sums; where a rate is not known at all, that of the Node's label counts."""
+    The current sum; the sum with the best rate of its kind for each port to ignore; that with it
+    for each port whose rate the kernel may not know; and why the node may have more than now. Where
+    a rate is not known at all, the sum of the Node's label counts.
+    """
     ports = node.ports.values()
     rates = {port.interface: port.rate_gbps or 0 for port in ports}
     best, sure = _best(ports), _best(port for port in ports if not port.is_suspect)
@@ -161,11 +151,11 @@ def _sums(node: SeenNode, ignored: Collection[str]) -> Sums:
     current, allowed = sum(rates.values()), sum((rates | of_ignored).values())
     if not node.unread and all(port.rate_gbps is not None for port in ports):
         suspect = {port.interface: sure.get(port.kind, inf) for port in ports if port.is_suspect}
-        return Sums(current, allowed, sum((rates | suspect).values()), OLD_KERNEL)
+        return current, allowed, sum((rates | suspect).values()), OLD_KERNEL
     doubt, published = "not every port could be read", None if ignored else node.speed_gbps
     if published is None:
-        return Sums(current, allowed, inf, doubt)
-    return Sums(published or current, published, published, doubt)
+        return current, allowed, inf, doubt
+    return published or current, published, published, doubt
 
 
 def _below(  # noqa: PLR0913, PLR0917 - as above
@@ -180,16 +170,16 @@ def _below(  # noqa: PLR0913, PLR0917 - as above
 
     `absent` are interfaces of the plan that are not on this node.
     """
-    wanted, sums = rate(expected), _sums(node, ignored)
-    current = encode.gbps(sums.current)
+    wanted, (total, allowed, most, doubt) = rate(expected), _sums(node, ignored)
+    current = encode.gbps(total)
     unsure: dict[str, Any] = {"facts": {NOT_VERIFIED: "speed"}, "key": ["speed"]}
     if wanted is None:
         text = f"Correct speed.expected: {expected!r} is no rate such as 3200G."
         yield draft("unverifiable", [], text, **unsure)
-    elif sums.most >= wanted > sums.allowed:
-        text = f"Speed not verified: {current} of {expected}; {sums.doubt}."
+    elif most >= wanted > allowed:
+        text = f"Speed not verified: {current} of {expected}; {doubt}."
         yield draft("unverifiable", [], text, **unsure)
-    elif wanted > sums.allowed:
+    elif wanted > allowed:
         low = _low_ports(node, planned, ignored) | dict.fromkeys(absent, "not on this node")
         rates = [node.ports[name].rate_gbps if name in node.ports else 0 for name in low]
         which = ["do not count"] if not all(rates) else []
