@@ -141,7 +141,7 @@ class Loop:
             return 0.0
         waits = [HEARTBEAT_INTERVAL, step.wait, self.inbox.pause() or HEARTBEAT_INTERVAL]
         waits += [poller.next_due() - now for poller in self._all_pollers]
-        waits += [self.verification.next_due() - now, self.reporter.pause()]
+        waits += [self.verification.next_due() - now, self.reporter.log.release_due()]
         if step.apply:
             waits.append(self._settles_at() - now)
         return max(min(waits), 0.0)

@@ -54,7 +54,7 @@ from agent.telemetry.log import Log
 from agent.telemetry.metrics import Exposition, Metrics
 from agent.telemetry.readiness import Status
 from agent.telemetry.reporter import Reporter
-from agent.telemetry.server import Server
+from agent.telemetry.server import Certificates, Files, Server
 
 if TYPE_CHECKING:
     from agent.daemon.plan_file import PlanFile
@@ -184,8 +184,6 @@ def run(flags: RunFlags) -> None:
     given, clock, status = flags.options, AwakeClock(), Status()
     certificates = None  # plain HTTP
     if given["metrics_cert"] and given["metrics_key"]:
-        from agent.telemetry.certificates import Certificates, Files
-
         files = Files(given["metrics_cert"], given["metrics_key"], given["metrics_client_ca"])
         certificates = Certificates(files)
     with ExitStack() as stack:

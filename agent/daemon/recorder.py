@@ -40,8 +40,7 @@ from agent.node_events import (
     of_roles,
 )
 from agent.pace import BackOff, TokenBucket
-from agent.telemetry.conditions import Condition, ConditionLog
-from agent.telemetry.log import Log
+from agent.telemetry.log import Condition, ConditionLog, Log
 from agent.telemetry.metrics import Metrics
 
 MAX_BURST, TOKEN_INTERVAL = 25, 300.0  # requests, seconds: as client-go's spam filter

@@ -19,8 +19,7 @@ from agent.model import Failed, Observation, Seen
 from agent.output.backend import absent_ports
 from agent.reasons import SWITCHED_OFF, HoldReason
 from agent.sources.interfaces import IN_USE
-from agent.telemetry.conditions import Condition
-from agent.telemetry.log import Log
+from agent.telemetry.log import Condition, Log
 from agent.text import listed, natural, utc
 
 if TYPE_CHECKING:  # agent.daemon.observer comes later in the flow of data

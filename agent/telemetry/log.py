@@ -1,5 +1,7 @@
 """The agent's log: one line per event, as text or JSON, by handlers of the standard library.
 
+Of a condition, a state that lasts, a line marks the beginning, each change, and the end.
+
     2026-05-04T10:00:00.250Z info label changed key=P/speed.current from=3200G to=2800G
     {"time": "2026-05-04T10:00:00.250Z", "level": "info", "msg": "label changed", "key": ...}
 
@@ -25,8 +27,9 @@ import os
 import re
 import select
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
+from typing import Any, NamedTuple
 
 from pythonjsonlogger.json import JsonFormatter as JsonFormatterBase
 
@@ -85,11 +88,68 @@ class Log:
         return self._limit.release_due()
 
     def _log(self, level: str, message: str, subject: str, fields: Mapping[str, Scalar]) -> None:
-        """Make a record: printable, cut, with the agent's own time, which tests simulate."""
-        given = {name: value for name, value in fields.items() if value is not None}
-        subject = subject or str(next(iter(given.values()), message))
+        """Make a record: printable, cut, with the agent's own time, which tests simulate.
+
+        Rule: the texts among the fields have MAX_LINE_LENGTH together. A label key stays whole. The
+        others share the room equally, and a text that needs less than its part leaves the rest to
+        longer ones.
+        """
+        shown = {name: value for name, value in fields.items() if value is not None}
+        subject = subject or str(next(iter(shown.values()), message))
+        texts = {
+            name: visible(value, MAX_FIELD_LENGTH)
+            for name, value in shown.items()
+            if isinstance(value, str)
+        }
+        room = MAX_LINE_LENGTH
+        # a label key first, then the shorter ones
+        order = sorted(texts, key=lambda name: (name != "key", len(texts[name])))
+        for number, name in enumerate(order):
+            share = room if name == "key" else room // (len(texts) - number)
+            shown[name] = text = visible(texts[name], max(share, 1))
+            room -= len(text)
         message = visible(message, MAX_MESSAGE_LENGTH)
-        self._limit.handle(_record(level, message, self._wall(), _cut(given), subject))
+        self._limit.handle(_record(level, message, self._wall(), shown, subject))
+
+
+class Condition(NamedTuple):
+    """A state that lasts, by the message of its beginning and its subject.
+
+    Both together limit its lines in the log: several conditions may have the Node as subject.
+    """
+
+    begin: str  # message
+    end: str  # message
+    fields: dict[str, Any]  # values of the log; the first is the subject
+    is_fault: bool = True  # its beginning is a warning
+
+    @property
+    def subject(self) -> dict[str, Any]:
+        """The field that stays as it is while the others change."""
+        name, value = next(iter(self.fields.items()))
+        return {name: value}
+
+
+class ConditionLog:
+    """Logs the conditions that began, changed or ended; each part of the agent has some."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._parts: dict[str, list[Condition]] = {}
+        self._logged: dict[str, Condition] = {}
+
+    def update(self, part: str, conditions: Iterable[Condition]) -> None:
+        """Take over all present conditions of a part."""
+        before, self._parts[part] = self._logged, [*conditions]
+        present = chain.from_iterable(self._parts.values())
+        self._logged = {f"{known.begin} {known.subject}": known for known in present}
+        for identity, condition in before.items():
+            if identity not in self._logged:
+                self._log.info(condition.end, identity, **condition.subject)
+        for identity, condition in self._logged.items():
+            if before.get(identity) != condition:
+                log = self._log.warning if condition.is_fault else self._log.info
+                log(condition.begin, identity, **condition.fields)
 
 
 def _record(
@@ -98,28 +158,6 @@ def _record(
     """Return a record; `at` is in seconds since the epoch."""
     record = {"levelname": level, "msg": message, "fields": dict(fields), "subject": subject}
     return logging.makeLogRecord({**record, "created": at, "msecs": int(at * 1000) % 1000})
-
-
-def _cut(fields: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    """Make the texts among the fields printable, and cut them to MAX_LINE_LENGTH together.
-
-    Rule: a label key stays whole. The others share the room equally, and a text that needs less
-    than its part leaves the rest to longer ones.
-    """
-    shown = dict(fields)
-    texts = {
-        name: visible(value, MAX_FIELD_LENGTH)
-        for name, value in fields.items()
-        if isinstance(value, str)
-    }
-    room = MAX_LINE_LENGTH
-    # a label key first, then the shorter ones
-    order = sorted(texts, key=lambda name: (name != "key", len(texts[name])))
-    for number, name in enumerate(order):
-        share = room if name == "key" else room // (len(texts) - number)
-        shown[name] = text = visible(texts[name], max(share, 1))
-        room -= len(text)
-    return shown
 
 
 class _Limit:

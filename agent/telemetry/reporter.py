@@ -1,4 +1,4 @@
-"""The reporter: log lines, metrics, health and verdict of the events in the daemon's loop.
+"""The reporter: log lines, conditions, metrics, health and verdict of what happens in the loop.
 
 It receives every event and decides nothing: the loop works the same without it.
 
@@ -9,23 +9,26 @@ rendered here, so that a request takes no lock of the loop.
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from agent import __version__
+from agent.grouped import grouped
 from agent.kube.annotation import Annotation
 from agent.kube.answers import ANOTHER_HOST, Failure
+from agent.kube.change import Change
 from agent.kube.managed_fields import Keys
-from agent.kube.policy import PolicyState
+from agent.kube.negotiation import Outcome, Refusal
+from agent.kube.ownership import managers_text
+from agent.kube.policy import ACCEPTED, INSTALL, PolicyState
 from agent.kube.reconcile import Result
 from agent.memory import Fact
 from agent.model import Problem, RoleChange
 from agent.reasons import Verdict
-from agent.telemetry import conditions
 from agent.telemetry.changes import Holds, LabelLog
-from agent.telemetry.conditions import Condition, ConditionLog, MetricsServer, SecondAgent
-from agent.telemetry.log import Log
+from agent.telemetry.log import Condition, ConditionLog, Log
 from agent.telemetry.metrics import Metrics
 from agent.telemetry.readiness import Readiness, Status
 from agent.text import utc
@@ -44,6 +47,18 @@ STATUS = {
     Verdict.PASS: "200 OK",
     Verdict.UNVERIFIED: "200 OK",
 }
+REWRITE_WINDOW = 3600.0  # seconds in which a second agent is found
+FLAPPING = "five changes in ten minutes: changes of its labels wait up to two minutes"
+
+
+class MetricsServer(Protocol):
+    """The metrics server (agent/telemetry/server.py)."""
+
+    fault: str  # the reason why its address is waited for, or empty
+
+    @property
+    def certificate_fault(self) -> str:
+        """The reason why changed certificates are not used, or empty."""
 
 
 class Current(NamedTuple):
@@ -78,7 +93,8 @@ class Reporter:
     _labels: LabelLog = field(init=False)
     _holds: Holds = field(default_factory=Holds)
     _readiness: Readiness = field(init=False)
-    _second: SecondAgent = field(default_factory=SecondAgent)
+    # Keys that looks at the Node found rewritten within REWRITE_WINDOW, with the times
+    _rewrites: list[tuple[float, tuple[str, ...]]] = field(default_factory=list)
     _cycle: Cycle | None = None  # the last cycle
     _planned: tuple[object, ...] = ()  # what the plan says of this node
 
@@ -95,18 +111,17 @@ class Reporter:
 
     def heartbeat(self) -> None:
         """Report an iteration of the loop, and write the log lines that are due."""
-        # The server's conditions change in its own threads.
-        self.conditions.update("server", conditions.of_server(self.server))
+        if server := self.server:  # its conditions change in its own threads
+            address = of_flag("--metrics-address", "metrics address", "available", server.fault)
+            fault = server.certificate_fault
+            certificate = of_flag("--metrics-cert", "metrics certificate", "reloaded", fault)
+            self.conditions.update("server", address + certificate)
         self.state.heartbeat()
         unready = self._readiness.reasons(self.clock())
         if unready != self.state.unready:
             self.state.unready = unready
             self.metrics.update(ready=not unready)
         self.log.release_due()
-
-    def pause(self) -> float:
-        """Return the seconds until the next log line is due."""
-        return self.log.release_due()
 
     def observed(
         self,
@@ -124,9 +139,21 @@ class Reporter:
         """
         seen, rendered = cycle.observation, cycle.rendered
         held = self._holds.observed(rendered, self.clock())
-        problems = conditions.of_problems([*seen.problems, *rendered.problems, *rendered.notes])
-        observed = [*conditions.of_flapping(flapping), *held, *problems]
-        self.conditions.update("observation", observed + conditions.of_monitors(unavailable))
+        polled = {name: reason for name, reason in unavailable.items() if reason}
+        begin, end = "events unavailable, polling instead", "events available again"
+        present = [
+            *(
+                Condition("port flapping", "port steady", {"interface": name, "reason": FLAPPING})
+                for name in flapping
+            ),
+            *held,
+            *of_problems([*seen.problems, *rendered.problems, *rendered.notes]),
+            *(
+                Condition(begin, end, {"monitor": name, "reason": reason})
+                for name, reason in polled.items()
+            ),
+        ]
+        self.conditions.update("observation", present)
         durations = {name: max(read, took.get(name, 0.0)) for name, read in cycle.took.items()}
         self.metrics.observed(cycle, durations)
         frames = dict(dropped) if seen.is_asked("lldp") else {}
@@ -146,7 +173,7 @@ class Reporter:
     def plan_read(self, plan: PlanFile) -> None:
         """Report plan files that are in use since now, or the reason why they are not."""
         self.metrics.update(plan_unread=plan.problem is not None)
-        self.conditions.update("plan", conditions.of_flag("--plan", "plan", "read", plan.problem))
+        self.conditions.update("plan", of_flag("--plan", "plan", "read", plan.problem))
         expected = plan.expected
         if expected and not plan.problem and expected.stated != self._planned:
             self._planned = expected.stated
@@ -181,7 +208,13 @@ class Reporter:
             self.metrics.update(policy_in_force=state.in_force)
         in_force = self.metrics.snapshot.policy_in_force
         self._readiness.policy_checked(in_force=in_force)
-        present = conditions.of_policy(self.node, state, in_force=in_force)
+        present = []  # of the last check, and of the last check that had a result
+        if in_force is False:
+            fields = {"node": self.node, "reason": ACCEPTED, "run": INSTALL}
+            present.append(Condition("policy not in force", "policy in force", fields))
+        if state.in_force is None:
+            unknown = {"node": self.node, "reason": state.text.removeprefix(f"Node {self.node}: ")}
+            present.append(Condition("policy not checked", "policy checked", unknown))
         self.conditions.update("policy", present)
 
     def frames_repeated(self, netdevs: Iterable[str]) -> None:
@@ -208,15 +241,27 @@ class Reporter:
         for taken in result.outcome.taken if result.outcome else ():
             fields = {"key": taken.key, "owner": taken.manager, "value": taken.value}
             self.log.warning("taken over from its owner", **fields)
-        self._second.looked(result.rewritten, self.clock())
         refused = self._readiness.refusals
-        present = conditions.of_result(result, refused) + self._second.conditions()
+        present = of_labels(result.change, result.outcome, refused)
+        # Keys rewritten twice have a second agent. Once may be `bwagent probe` or `cleanup --lost`,
+        # which write as the same manager.
+        now = self.clock()
+        rewrites = (
+            [*self._rewrites, (now, result.rewritten)] if result.rewritten else self._rewrites
+        )
+        self._rewrites = [rewrite for rewrite in rewrites if now - rewrite[0] < REWRITE_WINDOW]
+        rewritten = self._rewrites if len(self._rewrites) > 1 else []
+        contended = sorted({key for _, keys in rewritten for key in keys})
+        if contended:
+            end = "no second agent writes these labels any more"
+            counted = {"count": len(contended), "first": contended[0]}
+            present.append(Condition("a second agent writes these labels", end, counted))
         self.conditions.update("request", present)
         self.metrics.update(
             keys_foreign=len(result.change.foreign),
             keys_refused=len(refused),
             keys_left_alone=len((result.outcome or result.change).left_alone),
-            keys_contended=len(self._second.keys),
+            keys_contended=len(contended),
         )
 
     def node_read(
@@ -226,7 +271,7 @@ class Reporter:
 
         `rows` are those that the Node tells.
         """
-        self.conditions.update("request", conditions.of_problems(problems))
+        self.conditions.update("request", of_problems(problems))
         observed_at = annotation.reported.time if annotation else None
         self._labels.seed(rows)
         self.log.debug("node read", node=self.node, last_observed=observed_at)
@@ -258,3 +303,46 @@ class Reporter:
             present = [Condition("node request failed", "node reachable again", fields)]
         self.conditions.update("failure", present)
         self._readiness.failed(reason)
+
+
+def of_problems(problems: Iterable[Problem]) -> list[Condition]:
+    """Return one condition per source and subject; several texts of a subject are joined."""
+    texts: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for problem in problems:
+        text = f"{problem.error}: {problem.text}" if problem.error else problem.text
+        texts[problem.source, problem.subject].append(text)
+    return [
+        Condition(
+            f"{source} problem",
+            f"{source} problem resolved",
+            {"subject": subject, "reason": "; ".join(reasons)},
+        )
+        for (source, subject), reasons in texts.items()
+    ]
+
+
+def of_flag(flag: str, subject: str, state: str, fault: str | None) -> list[Condition]:
+    """Return the condition of what a flag names, and the agent cannot use."""
+    fields = {"flag": flag, "reason": fault}
+    return [Condition(f"{subject} not {state}", f"{subject} {state}", fields)] if fault else []
+
+
+def of_labels(
+    change: Change, outcome: Outcome | None, refusals: Iterable[Refusal]
+) -> list[Condition]:
+    """Return the conditions of labels that the Node has not as planned."""
+    conditions = of_problems(change.problems)
+    for refusal in refusals:
+        refused = {"key": refusal.key, "status": refusal.status, "reason": refusal.text}
+        conditions.append(Condition("label refused", "label no longer refused", refused))
+    for left in (outcome or change).left_alone:
+        fields = {"key": left.key, "owner": managers_text(left.managers), "value": left.value}
+        end = "label no longer left to its owner"
+        conditions.append(Condition("label left to its owner", end, fields))
+    by_owner = grouped(change.foreign, lambda foreign: managers_text(foreign.managers))
+    for owner, held in by_owner.items():
+        first = f"{held[0].key}={held[0].value}"
+        others = {"owner": owner, "count": len(held), "first": first}
+        end = "labels not published are gone"
+        conditions.append(Condition("labels not published", end, others))
+    return conditions

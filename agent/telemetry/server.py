@@ -1,4 +1,4 @@
-"""HTTP server for /metrics, /verdict, /healthz and /readyz on one address.
+"""HTTP server for /metrics, /verdict, /healthz and /readyz on one address, and its TLS.
 
 prometheus_client renders /metrics (agent/telemetry/metrics.py), and brings the threading WSGI
 server. This module adds limits, since clients may be slow, hostile or many:
@@ -16,6 +16,17 @@ server. This module adds limits, since clients may be slow, hostile or many:
 An address that is not there yet is waited for: a node's address may appear after its pods start,
 and an IPv6 address is unusable until duplicate address detection ends. Any other error at the
 start is final: a port in use or not permitted stays so.
+
+With a client CA, /metrics and /verdict need a certificate. /healthz and /readyz do not, since a
+kubelet has none to show: the handshake asks for a certificate without requiring it, and a wrong
+certificate ends it.
+
+- Certificate files that cannot be used at the start end the command with one line. Later ones are
+  reported in `fault`, and the certificates in use stay.
+- A Secret is replaced file by file or by a symbolic link: the state of all files is compared before
+  each connection, and taken before they are read, so a change meanwhile causes another read. Files
+  that cannot be used are read again for each connection: what mends them may be no change of theirs
+  (permissions of a folder, descriptors).
 """
 
 from __future__ import annotations
@@ -26,27 +37,28 @@ import os
 import re
 import socket
 import socketserver
+import ssl
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any, NamedTuple
 from urllib.parse import parse_qs
 from wsgiref.simple_server import WSGIRequestHandler
 
 from prometheus_client.exposition import ThreadingWSGIServer
 
-from agent.errors import Unavailable
+from agent.errors import Malformed, Unavailable
 from agent.limits import start_thread
 from agent.pace import BackOff
 from agent.telemetry.readiness import Status
 
-if TYPE_CHECKING:  # not without TLS
-    from agent.telemetry.certificates import Certificates
-
 Environ = dict[str, Any]
 HeaderPairs = list[tuple[str, str]]
 Response = tuple[str, HeaderPairs, bytes]  # status line, headers, body
+Versions = tuple[tuple[int, int, int] | None, ...]
 # Of the Accept header and the names asked for: content type and text (agent/telemetry/metrics.py)
 Expose = Callable[[str, Sequence[str]], tuple[str, bytes]]
 
@@ -62,7 +74,120 @@ PLAIN = ("Content-Type", "text/plain; charset=utf-8")
 JSON = ("Content-Type", "application/json")
 PROBES = {"/healthz": Status.health, "/readyz": Status.readiness}
 CERTIFIED = "bwagent.client_certified"  # in the environment: the client has shown a certificate
+MAX_FILE_BYTES = 1 << 20  # of PEM
+MISMATCH = "KEY_VALUES_MISMATCH"  # SSLError.reason
 _END_OF_HEAD = re.compile(rb"\r?\n\r?\n")
+
+
+class Files(NamedTuple):
+    """The paths of the flags --metrics-cert, --metrics-key and --metrics-client-ca."""
+
+    cert: str
+    key: str
+    client_ca: str | None = None
+
+
+class Certificates:
+    """The TLS context of the files as they are now, or as they were last usable."""
+
+    def __init__(self, files: Files) -> None:
+        """Read the files; raises Unavailable if they cannot be used."""
+        self.fault = ""  # the reason why the files as they are now cannot be used
+        self._files = files
+        self._state = _state(files)
+        try:
+            self._context = _context(files)
+        except (Malformed, OSError) as error:
+            raise Unavailable(f"cannot serve metrics: {error}") from error
+
+    @property
+    def asks_clients(self) -> bool:
+        """True if /metrics needs a client certificate."""
+        return self._files.client_ca is not None
+
+    def context(self) -> ssl.SSLContext:
+        """Return the context for a new connection."""
+        state = _state(self._files)
+        if state != self._state or self.fault:
+            self._state = state
+            try:
+                self._context, self.fault = _context(self._files), ""
+            except (Malformed, OSError) as error:
+                self.fault = str(error)
+        return self._context
+
+
+def _state(files: Files) -> Versions:
+    """Return device, inode and time of each file, which distinguish two versions; None: no file.
+
+    The time is that of the inode: a copy may keep the time of the contents, chmod leaves it.
+    """
+    versions: list[tuple[int, int, int] | None] = []
+    for path in files:
+        try:
+            status = Path(path).stat() if path else None
+        except OSError:
+            status = None
+        versions.append((status.st_dev, status.st_ino, status.st_ctime_ns) if status else None)
+    return tuple(versions)
+
+
+def _context(files: Files) -> ssl.SSLContext:
+    """Read the files; raises Malformed with a file's path, and OSError."""
+    _require(files.cert, "BEGIN CERTIFICATE", "certificate")
+    _require(files.key, "PRIVATE KEY", "private key")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+
+    def refuse() -> str:
+        """Answer OpenSSL, which asks for a password, in place of the terminal."""
+        raise Malformed(f"{files.key} is encrypted")
+
+    try:
+        context.load_cert_chain(files.cert, files.key, refuse)
+    except ssl.SSLError as error:
+        if error.reason == MISMATCH:
+            raise Malformed(f"{files.key} is not the key of {files.cert}") from error
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(files.cert)
+        except ssl.SSLError as fault:
+            raise Malformed(f"{files.cert}: {_words(fault, 'certificate')}") from error
+        path = files.cert if error.reason else files.key
+        raise Malformed(f"{path}: {_words(error, 'private key')}") from error
+    if files.client_ca:
+        _require(files.client_ca, "BEGIN CERTIFICATE", "certificate")
+        try:
+            context.load_verify_locations(files.client_ca)
+        except ssl.SSLError as error:
+            raise Malformed(f"{files.client_ca}: {_words(error, 'certificate')}") from error
+        context.verify_mode = ssl.CERT_OPTIONAL
+        # a resumed session would outlive the client's certificate
+        context.options |= ssl.OP_NO_TICKET
+        context.num_tickets = 0
+    return context
+
+
+def _require(path: str, mark: str, what: str) -> None:
+    """Raise Malformed for a PEM file that cannot be read or lacks what it is for.
+
+    A file that blocks, or that is longer than MAX_FILE_BYTES, is none.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, encoding="latin-1") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise Malformed(f"{path} is not a regular file")
+            text = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise Malformed(f"{path}: {error.strerror}") from error
+    if len(text) > MAX_FILE_BYTES:
+        raise Malformed(f"{path} is longer than {MAX_FILE_BYTES} bytes")
+    if mark not in text:
+        raise Malformed(f"{path} has no {what} in PEM")
+
+
+def _words(error: ssl.SSLError, what: str) -> str:
+    """Return OpenSSL's reason in words, `ee key too small`; malformed files may have none."""
+    return (error.reason or f"the {what} is malformed").replace("_", " ").lower()
 
 
 class Application:
@@ -76,14 +201,16 @@ class Application:
 
     def __call__(self, environ: Environ, start_response: Callable[..., object]) -> Iterable[bytes]:
         """Answer GET, and HEAD with the same headers."""
-        status, headers, body = self._response(environ)
+        if environ["REQUEST_METHOD"] in {"GET", "HEAD"}:
+            status, headers, body = self._response(environ)
+        else:
+            status, body = "405 Method Not Allowed", b"GET or HEAD\n"
+            headers = [PLAIN, ("Allow", "GET, HEAD")]
         start_response(status, [*headers, ("Content-Length", str(len(body)))])
         return [b"" if environ["REQUEST_METHOD"] == "HEAD" else body]
 
     def _response(self, environ: Environ) -> Response:
         path = environ["PATH_INFO"]
-        if environ["REQUEST_METHOD"] not in {"GET", "HEAD"}:
-            return "405 Method Not Allowed", [PLAIN, ("Allow", "GET, HEAD")], b"GET or HEAD\n"
         if path in PROBES:
             succeeded, text = PROBES[path](self._status)
             return "200 OK" if succeeded else "503 Service Unavailable", [PLAIN], text.encode()
@@ -94,21 +221,15 @@ class Application:
         if path == "/verdict":
             status, body = self._status.verdict
             return status, [JSON], body
-        return self._metrics(environ)
-
-    def _metrics(self, environ: Environ) -> Response:
-        """Render the metrics in the format that the client accepts.
-
-        They are not compressed, which would be a third of a scrape's CPU time.
-        """
+        # Not compressed, which would be a third of a scrape's CPU time.
         names = parse_qs(environ.get("QUERY_STRING", "")).get("name[]", [])
         try:
             with self._rendering:
-                content_type, text = self._expose(environ.get("HTTP_ACCEPT", ""), names)
+                content_type, exposed = self._expose(environ.get("HTTP_ACCEPT", ""), names)
         except Exception as error:  # noqa: BLE001 - a bug in one metric must not end the thread
             fault = f"cannot render the metrics: {type(error).__name__}\n"
             return "500 Internal Server Error", [PLAIN], fault.encode()
-        return "200 OK", [("Content-Type", content_type)], text
+        return "200 OK", [("Content-Type", content_type)], exposed
 
 
 class Server:

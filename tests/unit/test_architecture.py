@@ -27,7 +27,7 @@ MODULES = {
 # process, so these are measured.
 MEASURED_IO = {
     *("events.devlink", "events.event", "events.port_states", "kube.api", "lldp.driver_flags"),
-    *("lldp.inbox", "nic.query", "revision", "shell.doctor", "telemetry.certificates"),
+    *("lldp.inbox", "nic.query", "revision", "shell.doctor"),
     *("telemetry.server", "transceiver.query"),
 }
 OMITTED_IO = {

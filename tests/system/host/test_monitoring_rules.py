@@ -22,10 +22,9 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from agent.telemetry.certificates import Certificates, Files
 from agent.telemetry.metrics import COUNTED, OBSERVED, Exposition, Metrics
 from agent.telemetry.readiness import Status
-from agent.telemetry.server import Server
+from agent.telemetry.server import Certificates, Files, Server
 from tests.support import prometheus
 from tests.support.certificates import made
 from tests.support.exposition import complete, text

@@ -27,12 +27,11 @@ from agent.errors import Unavailable
 from agent.kube.managed_fields import Keys
 from agent.options import address as address_of
 from agent.reasons import Verdict
-from agent.telemetry.certificates import Certificates, Files
 from agent.telemetry.log import Log
 from agent.telemetry.metrics import Metrics
 from agent.telemetry.readiness import Status
 from agent.telemetry.reporter import Current, Reporter
-from agent.telemetry.server import MAX_CONNECTIONS, Expose, Server
+from agent.telemetry.server import MAX_CONNECTIONS, Certificates, Expose, Files, Server
 from tests.support import switch
 from tests.support.certificates import EC, made, openssl
 from tests.support.certificates import client as tls_client

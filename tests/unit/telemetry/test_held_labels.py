@@ -5,8 +5,7 @@ from __future__ import annotations
 from agent.labels.render import Rendered
 from agent.reasons import HoldReason
 from agent.telemetry.changes import LINE_DELAY, Holds
-from agent.telemetry.conditions import ConditionLog
-from agent.telemetry.log import Log
+from agent.telemetry.log import ConditionLog, Log
 
 DEVICE = "p/neighbors.current.ibp0.device"
 END = f"info label no longer held key={DEVICE}"

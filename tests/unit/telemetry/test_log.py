@@ -15,13 +15,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.telemetry.conditions import Condition, ConditionLog
 from agent.telemetry.log import (
     LINE_INTERVAL,
     MAX_BURST,
     MAX_FIELD_LENGTH,
     MAX_LINE_LENGTH,
     MAX_SUBJECTS,
+    Condition,
+    ConditionLog,
     Log,
     write_stderr,
 )
