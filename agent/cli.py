@@ -70,7 +70,7 @@ class Commands(click.Group):
     ELSEWHERE: ClassVar[Mapping[str, str]] = {
         "completion": "agent.shell.commands",
         "doctor": "agent.shell.commands",
-        "fleet": "agent.fleet.group",
+        "fleet": "agent.fleet.command",
     }
 
     def list_commands(self, ctx: click.Context) -> list[str]:

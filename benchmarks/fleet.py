@@ -45,8 +45,7 @@ with open("/proc/self/status") as status:  # not ru_maxrss: it has the peak of t
 print(json.dumps([found, used.ru_utime + used.ru_stime, peak / 1024]))
 """
 FILE = """
-from agent.fleet.collect import Selection
-from agent.fleet.node_file import read_file
+from agent.fleet.read import Selection, read_file
 from agent.encode import Naming
 fleet = read_file(sys.argv[1], Selection(Naming()), time.time())
 assert not any(node.problems for node in fleet.nodes)
@@ -59,14 +58,13 @@ with open(sys.argv[1]) as file:
 VERIFY = """
 from contextlib import redirect_stdout
 from io import StringIO
-from agent.fleet.group import fleet
+from agent.fleet.command import fleet
 with redirect_stdout(StringIO()) as shown:
     fleet.main(["verify", "--nodes", *sys.argv[1].split()], standalone_mode=False)
 found = int(shown.getvalue().split()[0].replace(",", ""))
 """
 SERVER = """
-from agent.fleet.collect import read_cluster
-from agent.fleet.collect import Selection
+from agent.fleet.read import Selection, read_cluster
 from agent.kube.api import connect
 from agent.encode import Naming
 found = len(read_cluster(connect(sys.argv[1]), "", Selection(Naming()), time.time()).nodes)

@@ -1,22 +1,44 @@
-"""The commands `bwagent fleet verify` and `fleet export`: read the fleet, judge it, print it."""
+"""The commands `bwagent fleet verify` and `fleet export`: read the fleet, judge it, print it.
+
+Each imports what it needs itself, since `bwagent --help` imports this module.
+"""
 
 from __future__ import annotations
 
 import sys
 import time
 from contextlib import closing
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from agent import inputs
 from agent.errors import Unavailable
 from agent.exits import print_line, print_text
 from agent.exits import report as complain
-from agent.fleet.collect import Selection, read_cluster
-from agent.fleet.model import Fleet
-from agent.limits import uncollected
-from agent.options import Flags, is_on_command_line, require_plan
+from agent.options import (
+    CheckedCommand,
+    Flags,
+    comparison_options,
+    flag,
+    is_on_command_line,
+    reading_options,
+    require_plan,
+    short_help,
+)
 
+if TYPE_CHECKING:
+    from agent.fleet.model import Fleet
+
+OF_WIRING, OF_TOPOLOGY = ("csv", "dot"), ("kueue", "slurm", "slurm-block", "slurm-yaml")
+EXPORTS = (*OF_WIRING, *OF_TOPOLOGY)
+# Formats that were removed, with what takes their place.
+FORMER = {
+    "graphml": "use dot, or csv, which has every fact of a cable",
+    "kai": "a Topology that names the labels, as in docs/exports.md",
+    "slinky": "Topograph reads the labels, as in docs/exports.md",
+    "volcano": "its label discoverer makes HyperNodes, as in docs/exports.md",
+}
+EXAMPLES = "\b\nExamples:\n  {}\n  {}"
 WIDTH = 79  # columns of the line of progress
 INTERVAL = 0.2  # seconds between two
 OF_CLUSTER = ("selector", "kubeconfig", "context")
@@ -24,8 +46,35 @@ OF_SNAPSHOTS = ("exclude_device", "backend_device")
 HTML = "html"
 
 
-def verify(flags: Flags) -> int:
-    """Print what the fleet is judged to be; return the exit code."""
+class ExportFormat(click.Choice[str]):
+    """A format of `fleet export`; the error for a removed format says what to use."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value in FORMER:
+            self.fail(f"{value} was removed: {FORMER[value]}", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+@click.group(help="Compare the cables of all Nodes, or export the topology.")
+def fleet() -> None: ...
+
+
+@short_help
+@fleet.command(
+    "verify",
+    help="Compare the cables of all Nodes with a plan or their pattern.\n\n"
+    "Exit code 3: differences.",
+    cls=CheckedCommand,
+    epilog=EXAMPLES.format(
+        "bwagent fleet verify --context prod",
+        "bwagent fleet verify --nodes nodes.json -o html >cables.html",
+    ),
+)
+@reading_options
+@comparison_options
+def verify(**flags: Any) -> None:
+    from agent import inputs
+
     require_plan(flags)
     # first: their errors need no cluster
     plans, numbered = inputs.plans(flags), inputs.hca_map(flags)
@@ -35,6 +84,7 @@ def verify(flags: Flags) -> int:
     from agent.cabling.judge import VerifyOptions
     from agent.fleet import report
     from agent.fleet.judge import judge
+    from agent.limits import uncollected
     from agent.output.report import EXIT, UNVERIFIED
 
     is_selected = bool(flags["node"] or flags["selector"])
@@ -64,18 +114,36 @@ def verify(flags: Flags) -> int:
     outcome = report.outcome(judged)
     if outcome == UNVERIFIED and not fleet.problems:
         complain(f"bwagent: {report.unverified(judged)}", 1)
-    return _code(fleet, EXIT[outcome])
+    for problem in fleet.problems:
+        complain(f"bwagent: {problem}", 1)
+    click.get_current_context().exit(1 if fleet.problems else EXIT[outcome])
 
 
-def export(form: str, flags: Flags, *, is_wiring: bool) -> int:
-    """Print the topology in the form of a scheduler; return the exit code.
-
-    Nodes with wrong cables are in the group of their neighbors, unless the flag `strict` is given;
-    the wiring, with `is_wiring`, is printed as it is seen.
-    """
+@short_help
+@fleet.command(
+    "export",
+    help="Print the topology for a scheduler, or the wiring itself.\n\n"
+    f"FORMAT: {', '.join(OF_WIRING)}; {', '.join(OF_TOPOLOGY)}",
+    cls=CheckedCommand,
+    epilog=EXAMPLES.format(
+        "bwagent fleet export kueue --selector pool=gpu",
+        "bwagent fleet export slurm --nodes nodes.json >topology.conf",
+    ),
+)
+@click.argument("form", metavar="FORMAT", type=ExportFormat(EXPORTS))
+@reading_options
+@flag("--level", "KEY", "Label of a level above, outermost first. Repeatable.", multiple=True)
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="Keep Nodes with wrong cables in the leaf groups of their labels.",
+)
+def export(form: str, **flags: Any) -> None:
+    is_wiring = form in OF_WIRING
     for name, why in (("strict", "wrong cables are in it"), ("level", "it has cables only")):
         if is_wiring and flags[name] and is_on_command_line(name):
             raise click.UsageError(f"--{name} has no effect on {form}: {why}")
+    from agent import inputs
     from agent.fleet.exports import FORMATS
     from agent.fleet.exports.kueue import level_fault
     from agent.fleet.exports.text import commented
@@ -85,17 +153,24 @@ def export(form: str, flags: Flags, *, is_wiring: bool) -> int:
     if fault := level_fault(naming, levels):
         raise click.UsageError(f"--level: {fault}")
     fleet = _read(flags)
-    moved = list[str]()
+    moved = list[str]()  # Nodes with wrong cables; the wiring is printed as it is seen
     if not is_wiring and not flags["strict"]:
         fleet, moved = placed(fleet)
     exported = FORMATS[form](fleet, naming, levels)
     for note in (*moved, *exported.notes):
         print_line(note, err=True)
     print_text(commented(moved) * bool(exported.text) + exported.text)
-    code = _code(fleet, 0)
+    for problem in fleet.problems:
+        complain(f"bwagent: {problem}", 1)
     if not exported.text:
         raise Unavailable(f"{fleet.source}: nothing to export as {form}")
-    return code
+    click.get_current_context().exit(int(bool(fleet.problems)))
+
+
+for parameter in export.params:
+    # The key of the NVLink domains is shown in --help: they are levels and blocks of an export.
+    if isinstance(parameter, click.Option) and parameter.name == "accelerator_label":
+        parameter.hidden = False
 
 
 def _read(flags: Flags) -> Fleet:
@@ -104,6 +179,9 @@ def _read(flags: Flags) -> Fleet:
     Raises Malformed; Unavailable, also if no Node has anything of the agent; click.UsageError for
     flags that would have no effect.
     """
+    from agent import inputs
+    from agent.fleet.read import Selection, read_cluster, read_file
+
     source = next((name for name in ("nodes", "snapshots") if flags[name]), None)
     _refuse_idle(source, flags)
     verbs = {"nodes": "reading Nodes", "snapshots": "reading snapshots"}
@@ -111,8 +189,6 @@ def _read(flags: Flags) -> Fleet:
     selection = Selection(inputs.naming(flags), flags["node"], progress)
     try:
         if source == "nodes":
-            from agent.fleet.node_file import read_file
-
             fleet = read_file(flags["nodes"], selection, time.time())
         elif source == "snapshots":
             from agent.fleet.snapshots import read_snapshots
@@ -180,10 +256,3 @@ class Progress:
         if self._is_shown:
             sys.stderr.write(f"\r{'':<{WIDTH}}\r")
             sys.stderr.flush()
-
-
-def _code(fleet: Fleet, code: int) -> int:
-    """Report what could not be read of the fleet; return 1 for it, else the code."""
-    for problem in fleet.problems:
-        complain(f"bwagent: {problem}", 1)
-    return 1 if fleet.problems else code

@@ -15,8 +15,8 @@ from dataclasses import replace
 from agent.cabling.finding import PortRef
 from agent.encode import Naming
 from agent.errors import BwagentError, Unavailable
-from agent.fleet.collect import Collected, Selection, name_of
 from agent.fleet.model import Fleet, FleetNode, Nic
+from agent.fleet.read import Collected, Selection, name_of
 from agent.kube.annotation import fitted, render
 from agent.kube.managed_fields import Keys
 from agent.kube.remembered import Globs, annotate

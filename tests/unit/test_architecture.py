@@ -120,7 +120,7 @@ THIRD_PARTY = {
         "fleet.command",
         "fleet.exports.text",
     ),
-    *("fleet.group", "fleet.page.render", "helper.main", "helper.process", "inputs", "kube.api"),
+    *("fleet.page.render", "helper.main", "helper.process", "inputs", "kube.api"),
     *(
         "kube.kubeconfig",
         "lldp.pcap",

@@ -16,7 +16,7 @@ import click
 import pytest
 
 from agent.cli import cli
-from agent.fleet.group import FORMER
+from agent.fleet.command import FORMER
 from tests.support import snapshots
 from tests.support.snapshots import CLASS, FIXTURES, SMALL, bwagent, complaint, lay
 

@@ -10,7 +10,7 @@ import pytest
 
 from agent.cli import cli, run
 from agent.daemon.schedule import Settings
-from agent.fleet.group import fleet
+from agent.fleet.command import fleet
 from agent.options import check_tls, duration, unknown
 
 

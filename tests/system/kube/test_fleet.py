@@ -11,8 +11,8 @@ import pytest
 
 from agent.encode import Naming
 from agent.errors import Unavailable
-from agent.fleet.collect import Selection, read_cluster
 from agent.fleet.model import Fleet
+from agent.fleet.read import Selection, read_cluster
 from agent.kube.answers import Answer, Kube, Request
 from tests.support.fleet_nodes import TIME, node
 from tests.support.kube import in_process

@@ -11,8 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from agent.cli import cli
-from agent.fleet.command import Progress, export, verify
-from agent.fleet.group import fleet as group
+from agent.fleet.command import Progress, fleet
 from tests.support.fleet_nodes import crossed, leaf, listed, node, whole
 from tests.support.snapshots import FIXTURES, bwagent, complaint
 
@@ -51,16 +50,17 @@ def test_a_variable_of_the_cluster_does_not_exclude_a_file() -> None:
     assert line == "bwagent: standard input: no Node in it"
 
 
-def flags(command: str, *words: str) -> dict[str, object]:
-    with group.commands[command].make_context(command, list(words)) as context:
-        return context.params
+def code(*words: str) -> int:
+    """Run a command; return its exit code."""
+    exit_code: int = fleet.main(words, standalone_mode=False)
+    return exit_code
 
 
 def test_a_fleet_as_it_should_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing but the report is printed."""
     path = tmp_path / "nodes.json"
     path.write_text(listed([whole(number) for number in range(32)]))
-    assert verify(flags("verify", "--nodes", str(path), "-o", "json")) == 0
+    assert code("verify", "--nodes", str(path), "-o", "json") == 0
     printed = capsys.readouterr()
     assert printed.err == ""
     assert json.loads(printed.out)["findings"] == []
@@ -75,7 +75,7 @@ def test_a_crossed_cable_is_a_difference(
     path = tmp_path / "nodes.json"
     nodes = [whole(number) for number in range(32)]
     path.write_text(listed([*nodes[:7], crossed(7, (3, 4)), *nodes[8:]]))
-    assert verify(flags("verify", "--nodes", str(path), "-o", output)) == 3
+    assert code("verify", "--nodes", str(path), "-o", output) == 3
     printed = capsys.readouterr()
     assert "gpu-00007" in printed.out
     assert printed.err == ""
@@ -87,7 +87,7 @@ def test_a_broken_capture_is_code_1_at_the_end(
     """The others are exported."""
     (tmp_path / "dgx").symlink_to(FIXTURES / "dgx-h100")
     (tmp_path / "empty").mkdir()
-    assert export("csv", flags("export", "csv", "--snapshots", str(tmp_path)), is_wiring=True) == 1
+    assert code("export", "csv", "--snapshots", str(tmp_path)) == 1
     printed = capsys.readouterr()
     assert "dgx-01" in printed.out
     assert printed.err.startswith(f"bwagent: {tmp_path}/empty: no snapshot: ")

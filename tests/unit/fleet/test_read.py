@@ -13,9 +13,8 @@ import pytest
 from agent.encode import Naming
 from agent.errors import Malformed, Unavailable
 from agent.facts import parse_time
-from agent.fleet.collect import Selection, read_cluster
 from agent.fleet.model import Fleet, Nic
-from agent.fleet.node_file import read_file
+from agent.fleet.read import Selection, read_cluster, read_file
 from agent.fleet.snapshots import read_snapshots
 from agent.kube.answers import Answer
 from tests.support.fleet_nodes import TIME, P, annotation, leaf, listed, node, whole

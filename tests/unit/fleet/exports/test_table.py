@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.encode import is_subdomain, is_value
+from agent.fleet.command import EXPORTS
 from agent.fleet.exports import FORMATS
 from agent.fleet.exports.topology import topology
-from agent.fleet.group import EXPORTS
 from agent.fleet.model import Fleet
 from tests.support.wired_fleets import NAMING, flat, fleet, hostile, node, tall
 

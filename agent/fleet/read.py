@@ -1,27 +1,44 @@
-"""The Nodes of a fleet, read one by one; those of the API server page by page, metadata only."""
+"""The Nodes of a fleet, read one by one: from the API server, or from a file.
+
+Those of the API server are listed page by page, metadata only. A file is what `kubectl get nodes -o
+json` prints, or other JSON with Nodes in it. The clock of its fleet is that of its Nodes, so that a
+file of last week is judged as of last week: the newest of the times that kubelets and agents wrote
+into them. A folder of snapshots is read by agent/fleet/snapshots.py.
+"""
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import Any, NamedTuple
+from io import TextIOWrapper
+from typing import Any, NamedTuple, TextIO
 
 from agent.cabling.seen import SeenEnd
 from agent.encode import Naming
-from agent.errors import Unavailable
+from agent.errors import Malformed, Unavailable
+from agent.facts import parse_time
+from agent.fleet.json_items import Item, Items
 from agent.fleet.model import Fleet, FleetNode, FleetPort
 from agent.fleet.nodes import NodeReader
-from agent.kube.answers import Kube, one_line
+from agent.kube.answers import Kube, objects, one_line, part
 from agent.kube.listing import pages
+from agent.limits import uncollected
 from agent.text import Json, natural, visible
 
 OnProgress = Callable[[int, int | None], None]  # Nodes read, and in all if that is known
 
-MAX_QUOTE = 64  # characters of a name in a message
+MAX_QUOTE = 64  # characters of a name, or of a file's text, in a message
 GLOB = frozenset("*?[")
+STDIN = "-"
+KINDS = frozenset({"Node", "PartialObjectMetadata"})
+LISTS = frozenset({"List", "NodeList", "PartialObjectMetadataList"})
+
+_UTC = re.compile(r"[0-9]{4}(-[0-9]{2}){2}T([0-9]{2}:){2}[0-9]{2}Z", re.ASCII)
 
 
 class Selection(NamedTuple):
@@ -127,3 +144,68 @@ def read_cluster(kube: Kube, selector: str, selection: Selection, clock: float) 
         selected = " that --selector and --node select" if selector or names else ""
         raise Unavailable(f"{server}: no Nodes{selected}")
     return collected.fleet(server, clock)
+
+
+def read_file(path: str, selection: Selection, clock: float) -> Fleet:
+    """Read the Nodes of a file, or of standard input.
+
+    Raises Malformed with line and column for anything but Nodes, Unavailable.
+    """
+    collected = Collected(selection, clock)
+    source = "standard input" if path == STDIN else path
+    heartbeat, lines = "", dict[str, int]()
+    with _opened(path, source) as file, uncollected():
+        for item in Items(file):
+            if item.is_list:
+                _require(item, LISTS)
+                continue
+            if not isinstance(item.value, dict):
+                raise _fault(item, "no Node, and not a JSON object")
+            if "kind" in item.value:
+                _require(item, KINDS)
+            name = name_of(item.value)
+            if name is None:
+                raise _fault(item, "no Node: it has no metadata.name")
+            if first := lines.get(name):
+                text = f"Node {visible(name, MAX_QUOTE)} again, the first is at line {first}"
+                raise _fault(item, text)
+            lines[name] = item.line
+            collected.add(item.value, name)
+            # when the kubelet reported a condition; of whole Nodes only
+            conditions = objects(part(item.value, "status").get("conditions"))
+            times = (condition.get("lastHeartbeatTime") for condition in conditions)
+            texts = (time for time in times if isinstance(time, str) and _UTC.fullmatch(time))
+            heartbeat = max(heartbeat, *texts, "")
+    if not collected.total:
+        raise Malformed(f"{source}: no Node in it")
+    known = [collected.newest]
+    with suppress(ValueError):
+        known.append(parse_time(heartbeat))
+    return collected.fleet(source, min(max(filter(None, known), default=clock), clock))
+
+
+def _require(item: Item, kinds: frozenset[str]) -> None:
+    kind = item.value.get("kind", "List")
+    if not isinstance(kind, str) or kind not in kinds:
+        raise _fault(item, f"no Node: its kind is {visible(ascii(kind), MAX_QUOTE)}")
+
+
+def _fault(item: Item, text: str) -> Malformed:
+    return Malformed(f"line {item.line}, column {item.column}: {text}")
+
+
+@contextmanager
+def _opened(path: str, source: str) -> Iterator[TextIO]:
+    """Open the text; every error names it."""
+    try:
+        if path == STDIN:
+            yield TextIOWrapper(sys.stdin.buffer, "utf-8-sig")
+        else:
+            with open(path, encoding="utf-8-sig") as file:
+                yield file
+    except Malformed as error:
+        raise Malformed(f"{source}: {error}") from error
+    except UnicodeDecodeError as error:
+        raise Malformed(f"{source}: no text in UTF-8: {error.reason}") from error
+    except OSError as error:
+        raise Unavailable(f"{source}: {error.strerror or error}") from error
