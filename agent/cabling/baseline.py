@@ -179,10 +179,8 @@ def settled(
     written: str | None,
 ) -> Sorted:
     """Return the findings by the flags: those of `written` are accepted from now on."""
-    result, former = Sorted(tuple(findings)), dict[str, BaselineRow]()
-    if baseline:
-        former = read(baseline)
-        result = sort(findings, former, nodes, baseline)
+    former = read(baseline) if baseline else {}
+    result = sort(findings, former, nodes, baseline or "")
     if written:
         result = sort(findings, write(written, result, former, baseline), nodes, written)
     return result

@@ -102,8 +102,6 @@ def _numbered(
 
     The plan begins with 0 or 1, and must number as many devices as the node has.
     """
-    if not texts:
-        return {}, None
     own = {number for row in rows if (number := _number(row.text)) is not None}
     addresses = [port.pci for port in node.ports.values() if port.pci]
     if not own or node.unread or len({*addresses}) < len(node.ports):
@@ -112,7 +110,7 @@ def _numbered(
     order, every = [port.interface for port in ports], own.union(of_plan)
     base = 0 if 0 in every else 1
     counts = {max(own) - base + 1, max(every) - base + 1}
-    if not order or len(order) not in counts or max(own) - base >= len(order):
+    if len(order) not in counts or max(own) - base >= len(order):
         return {}, None
     numbered = {
         text: order[number - base] for text in texts if (number := _number(text)) is not None

@@ -30,8 +30,7 @@ def findings(
     compared: Sequence[ComparedCable], expected: Expected, off: Off, draft: Draft
 ) -> Iterator[Finding]:
     """Yield the findings of compared cables; one for each reason why some are not verified."""
-    yield from _doubled_in_plan(compared, expected, draft)
-    yield from _seen_twice(compared, draft)
+    yield from _duplicates(compared, expected, draft)
     in_ring: set[PortRef] = set()
     wrong = [cable for cable in compared if cable.is_wrong]
     for ring in rings(wrong, off) if wrong else ():
@@ -56,10 +55,10 @@ def findings(
         yield draft("unverifiable", names, text, facts=facts, key=[reason])
 
 
-def _doubled_in_plan(
+def _duplicates(
     compared: Sequence[ComparedCable], expected: Expected, draft: Draft
 ) -> Iterator[Finding]:
-    """Yield the switch ports that the plan gives to several interfaces."""
+    """Yield the switch ports that the plan gives to several interfaces, or that several see."""
     for users, rows in _doubled(compared, expected):
         end: Ends = rows[0].device, rows[0].port
         yield draft(
@@ -73,6 +72,16 @@ def _doubled_in_plan(
             },
             key=["plan", *end],
         )
+    seen_ends: list[tuple[Ends, ComparedCable]] = [
+        ((far.device, far.port_id), cable)
+        for cable in compared
+        if (far := cable.far_end) and far.port_id
+    ]
+    for seen, pairs in grouped(seen_ends, lambda pair: pair[0]).items():
+        if len(pairs) > 1:
+            names = [cable.ref.interface for _, cable in pairs]
+            text = words.duplicate_seen(*seen, names, pairs[0][1].port.link_layer)
+            yield draft("duplicate", names, text, actual=seen, key=["seen", *names])
 
 
 def _swapped(ring: Sequence[ComparedCable], draft: Draft) -> Finding:
@@ -164,20 +173,6 @@ def without_doubled(compared: Sequence[ComparedCable], expected: Expected) -> li
         cable.unverifiable(IN_DUPLICATE) if cable.is_wrong and cable.row.text in texts else cable
         for cable in compared
     ]
-
-
-def _seen_twice(compared: Sequence[ComparedCable], draft: Draft) -> Iterator[Finding]:
-    """Yield the switch ports that several interfaces see."""
-    seen_ends: list[tuple[Ends, ComparedCable]] = [
-        ((end.device, end.port_id), cable)
-        for cable in compared
-        if (end := cable.far_end) and end.port_id
-    ]
-    for seen, pairs in grouped(seen_ends, lambda pair: pair[0]).items():
-        if len(pairs) > 1:
-            names = [cable.ref.interface for _, cable in pairs]
-            text = words.duplicate_seen(*seen, names, pairs[0][1].port.link_layer)
-            yield draft("duplicate", names, text, actual=seen, key=["seen", *names])
 
 
 # all cables in one label

@@ -80,7 +80,7 @@ def _tokens(text: str, place: FilePlace) -> Iterator[Token]:
         at = end
         row += token.count("\n")
     if at < len(text):
-        where = place._replace(row=row)
+        where = place.at(row)
         if text.startswith(('"', "/*"), at):
             raise Malformed(f"{where}: the file ends within a text or comment: truncated")
         raise Malformed(f"{where}: not of the subset: {quoted(text[at : at + 20])}")
@@ -111,7 +111,7 @@ class _Parser:
         if self._next:
             raise self._error("more than one graph")
         for a, b, attributes, row in self._edges:
-            place = self._place._replace(row=row)
+            place = self._place.at(row)
             names = [(name.strip(), port.strip()) for name, port in (a, b)]
             if not all(map(all, names)):
                 self.cables.skip("an end without a port", place)
@@ -203,7 +203,7 @@ class _Parser:
         return text
 
     def _error(self, text: str) -> Malformed:
-        place = self._place._replace(row=self._row)
+        place = self._place.at(self._row)
         if not self._next:
             return Malformed(f"{place}: the file ends within the graph: truncated")
         return Malformed(f"{place}: {text}")

@@ -121,8 +121,7 @@ def read_iblinkinfo(source: PlanContent) -> list[Plan]:
             heading = match
             continue
         if not heading and match["text"] is None:
-            place = source.place._replace(row=row)
-            raise Malformed(f"{place}: a link before the first node")
+            raise Malformed(f"{source.place.at(row)}: a link before the first node")
         lines.append((row, heading, match))
     # The nodes by LID: a switch has one for all its ports, an HCA one for each.
     ports: dict[str, set[str]] = {}
@@ -159,7 +158,7 @@ def _plan(source: PlanContent, kind: str, links: list[DumpLink], several: set[st
     own = {name for name, count in Counter(name for name, _ in switches).items() if count == 1}
     cables = Cables(source.place, mirrored=True)
     for row, near, far, gbps in links:
-        place = source.place._replace(row=row)
+        place = source.place.at(row)
         a, b = near.end(several), far.end(several)
         if b.node:
             are_own = {a.node, b.node} <= own
@@ -198,8 +197,7 @@ def _lines(source: PlanContent, patterns: dict[str, re.Pattern[str]]) -> Iterato
 
 
 def _unknown(source: PlanContent, row: int, line: str) -> Malformed:
-    place = source.place._replace(row=row)
-    return Malformed(f"{place}: not a line of this format: {quoted(line)}")
+    return Malformed(f"{source.place.at(row)}: not a line of this format: {quoted(line)}")
 
 
 def discovered(source: PlanContent, several: set[str]) -> Iterator[DumpLink]:
@@ -215,8 +213,7 @@ def discovered(source: PlanContent, several: set[str]) -> Iterator[DumpLink]:
                 several.add(match["text"].strip())
         elif name == "port":
             if node is None:
-                place = source.place._replace(row=row)
-                raise Malformed(f"{place}: a port before the first node")
+                raise Malformed(f"{source.place.at(row)}: a port before the first node")
             near = Peer(node["type"] == "Switch", node["text"].strip(), node["guid"], match["port"])
             far = Peer(match["type"] == "S", match["text"].strip(), match["guid"], match["far"])
             yield row, near, far, rate(match["rate"] or "")

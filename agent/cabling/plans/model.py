@@ -54,6 +54,10 @@ class FilePlace(NamedTuple):
         parts += [f"column {self.column}"] if self.column else []
         return ", ".join(parts)
 
+    def at(self, row: int | None, column: str | None = None) -> FilePlace:
+        """Return a place in this file or sheet."""
+        return FilePlace(self.file, self.sheet, row, column)
+
 
 class End(NamedTuple):
     """One end of a cable: a port of a host or of a switch."""

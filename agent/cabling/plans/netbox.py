@@ -59,7 +59,7 @@ def read(source: PlanContent) -> list[Plan]:
     cables = Cables(source.place, mirrored=has_interfaces)
     for number in range(1, len(entries) + 1):
         # consumed: a large answer takes several times its size as objects
-        _add(cables, entries.pop(), FilePlace(source.file, None, number))
+        _add(cables, entries.pop(), source.place.at(number))
     return [cables.whole(KIND, source.notes)]
 
 

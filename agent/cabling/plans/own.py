@@ -83,7 +83,7 @@ def read_labels(source: PlanContent) -> list[Plan]:
     labels: dict[str, str] = {}
     for key, value, row in every:
         if EXPECTED.fullmatch(key) and value != "":
-            place = source.place._replace(row=row)
+            place = source.place.at(row)
             if value is None or fault(value):
                 raise Malformed(f"{place}, key {quoted(key)}: the value is no text of a label")
             if key in labels:
@@ -184,11 +184,11 @@ def _csv(
     required column, or has one twice.
     """
     rows = (
-        (FilePlace(source.file, None, line), cells)
+        (source.place.at(line), cells)
         for _, line, cells in source.rows(separator)
         if any(map(str.strip, cells))
     )
-    place, cells = next(rows, (FilePlace(source.file, None, 1), []))
+    place, cells = next(rows, (source.place.at(1), []))
     titles = [cell.strip() for cell in cells]
     columns = [column(title) for title in titles]
     if len(columns) > MAX_COLUMNS:
@@ -311,7 +311,7 @@ def _yaml_labels(source: PlanContent) -> Members:
         root = yaml.compose(source.text, yaml.BaseLoader)  # nothing is constructed of it
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        place = FilePlace(source.file, None, mark.line + 1 if mark else None)
+        place = source.place.at(mark.line + 1 if mark else None)
         problem = getattr(error, "problem", None) or "malformed"
         raise Malformed(f"{place}: no YAML: {problem}") from None
     return [(key, text(value), row) for key, value, row in _below(root, members)]

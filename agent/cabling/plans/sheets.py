@@ -205,7 +205,7 @@ def without_header(table: Table) -> Malformed:
     lacks = [(absent, row) for row, cells in head if (absent := missing(cells, table.columns))]
     absent, row = min(lacks, key=lambda lack: len(lack[0]), default=([], 0))
     if absent and 2 * len(absent) <= len(table.columns or REQUIRED):
-        return Malformed(f"{table.place._replace(row=row)}: no column {absent[0]}")
+        return Malformed(f"{table.place.at(row)}: no column {absent[0]}")
     wanted = ", ".join(table.columns.values())
     what = f"row with all of {wanted}" if wanted else f"header such as {EXPECTED}"
     return Malformed(f"{table.place}: no {what} in the first {MAX_HEADER_ROW} rows")
@@ -215,7 +215,7 @@ def _find_header(rows: Iterator[tuple[int, list[str]]], table: Table) -> tuple[H
     for row, cells in rows:
         if row > MAX_HEADER_ROW:
             return None
-        if columns := header(cells, table.place._replace(row=row), table.columns):
+        if columns := header(cells, table.place.at(row), table.columns):
             return columns, row
     return None
 
@@ -246,35 +246,33 @@ class _Reader:
         """Add the cable of a row, if it is one."""
         if all(_RULE.fullmatch(cell) for cell in cells if cell):
             return
+        place = self._table.place.at(row)
         if self._table.strict and any(cells[self._width :]):
-            place = self._at(row, letters(self._width))
+            place = place.at(row, letters(self._width))
             raise Malformed(f"{place}: more cells than the header: a separator in a cell")
         cells = cells + [""] * (self._width - len(cells))
         names = [cells[column] for column in self._ports]
         if not all(names):
             if any(names[:2]) and any(names[2:]):
-                place = self._at(row, self._columns.names[self._ports[names.index("")]])
+                place = place.at(row, self._columns.names[self._ports[names.index("")]])
                 hint = "" if self._table.strict else ", and text that is struck through is left out"
                 raise Malformed(
                     f"{place}: empty (a merged cell has its value in its first row only{hint})"
                 )
-            self.cables.skip("without a far end" if any(names) else "not a cable", self._at(row))
+            self.cables.skip("without a far end" if any(names) else "not a cable", place)
         elif names[0].lower() == self._title:
             if tuple(map(key, cells[: self._width])) != self._columns.keys:
-                raise Malformed(f"{self._at(row)}: a second header that differs from the first")
+                raise Malformed(f"{place}: a second header that differs from the first")
         elif reason := self._no_interface(cells):
-            self.cables.skip(reason, self._at(row))
+            self.cables.skip(reason, place)
         else:
             faults = [*enumerate(map(fault, names)), *enumerate(map(range_fault, names))]
             faults += [(1, date_fault(names[1])), (3, date_fault(names[3]))]
             for index, reason in faults:  # names that nobody typed
                 if reason:
                     name = self._columns.names[self._ports[index]]
-                    raise Malformed(f"{self._at(row, name)}: {reason}")
-            self.cables.add(self._cable(row, cells))
-
-    def _at(self, row: int, column: str | None = None) -> FilePlace:
-        return self._table.place._replace(row=row, column=column)
+                    raise Malformed(f"{place.at(row, name)}: {reason}")
+            self.cables.add(self._cable(place, cells))
 
     def _no_interface(self, cells: list[str]) -> str | None:
         """Return the reason why a NetBox cable is none between interfaces."""
@@ -288,9 +286,8 @@ class _Reader:
             return "with several ends on a side"
         return None
 
-    def _cable(self, row: int, cells: list[str]) -> PlanCable:
+    def _cable(self, place: FilePlace, cells: list[str]) -> PlanCable:
         columns, names = self._columns, self._columns.names
-        place = self._at(row)
         known = [cell.replace(UNSAVED, "") for cell in cells]  # a note has the rows
         fields = {names[i]: known[i] for i in columns.others if known[i]}
         for i in range(self._width, len(cells)):  # to the right of the header, of a workbook
@@ -303,7 +300,8 @@ class _Reader:
                 if values[column.field] is None and known[i]:
                     fields[names[i]] = known[i]
         if [known[i].lower() for i in self._roles] == ["host", "host"]:
-            raise Malformed(f"{self._at(row, names[self._roles[1]])}: both ends are hosts")
+            place = place._replace(column=names[self._roles[1]])
+            raise Malformed(f"{place}: both ends are hosts")
         texts = [*(cell or None for cell in known), None]
         a, b = (End._make(take(texts)) for take in self._sides)
         if self._described:

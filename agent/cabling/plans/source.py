@@ -79,7 +79,7 @@ class PlanContent:
             if _SURROGATE.search(self.text):
                 json.dumps(document, ensure_ascii=False).encode()  # raises for half of a character
         except json.JSONDecodeError as error:
-            place = FilePlace(self.file, None, error.lineno, str(error.colno))
+            place = self.place.at(error.lineno, str(error.colno))
             raise Malformed(f"{place}: not JSON: {error.msg}") from error
         except (RecursionError, ValueError) as error:  # nesting; 4,300 digits; half of a character
             raise Malformed(f"{self.file}: not JSON: {error}") from error
@@ -90,7 +90,7 @@ class PlanContent:
         text = self.text.replace("\r\n", "\n").replace("\r", "\n")
         for row, line in enumerate(text.split("\n"), 1):  # not at U+2028, as splitlines does
             if len(line) > MAX_LINE:
-                raise Malformed(f"{self.place._replace(row=row)}: more than {MAX_LINE} characters")
+                raise Malformed(f"{self.place.at(row)}: more than {MAX_LINE} characters")
             yield row, line
 
     def rows(self, separator: str) -> Iterator[tuple[int, int, list[str]]]:
@@ -107,7 +107,7 @@ class PlanContent:
         except csv.Error as error:
             is_open = "unexpected end of data" in str(error)
             fault = "a quotation that never ends" if is_open else error
-            raise Malformed(f"{self.place._replace(row=first)}: no CSV: {fault}") from None
+            raise Malformed(f"{self.place.at(first)}: no CSV: {fault}") from None
 
     def forget(self) -> None:
         """Drop the text and the document, of which the caller has what it needs."""

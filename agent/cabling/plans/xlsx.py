@@ -152,7 +152,7 @@ def rows(place: FilePlace, sheet: Any, remarks: list[str]) -> Iterator[tuple[int
                 unsaved += [row] if UNSAVED in texts else []
                 yield row, texts
     except _ERRORS as error:
-        where = place._replace(row=row + 1)
+        where = place.at(row + 1)
         raise Malformed(f"{where}: no XLSX workbook: {_reason(error)}") from error
     remarks[:] = [
         f"{len(numbers)} row{'s' * (len(numbers) > 1)} {what} (the first: row {numbers[0]})"
