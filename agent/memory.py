@@ -739,7 +739,7 @@ def remembered(
     """
     if not isinstance(observation.tiers, Seen):
         return fabric
-    from agent.infiniband.fabric_memory import NOTHING, TreeAnswer, merge
+    from agent.infiniband.fabric_memory import NOTHING, merge
 
     explored = observation.tiers.value
     rows = [row for row in known.facts if row.layer == "InfiniBand"]
@@ -750,9 +750,8 @@ def remembered(
     # The switches of a subnet that did not answer are missing in the tables, but not gone.
     seen = {row.far.id for row in rows if row.far and row.far_why is None}
     is_whole = seen <= {*explored.tiers.leaves}
-    by_smps = explored.by_smps
-    answer = TreeAnswer(leaves, explored.tiers, explored.switches, is_whole, by_smps)
-    return merge(fabric or NOTHING, answer, int(observation.time))
+    now = int(observation.time)
+    return merge(fabric or NOTHING, explored, leaves, now, is_whole=is_whole)
 
 
 def _with_bad_links(

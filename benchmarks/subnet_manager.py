@@ -26,13 +26,13 @@ from agent.infiniband import sa
 from agent.infiniband.devices import SubnetPort
 from agent.infiniband.query import SaQueries, query_sa
 from agent.infiniband.smp import PortUnavailable
-from agent.infiniband.umad import Umad
-umad, kind = Umad(), sys.argv[4]
+from agent.infiniband.umad import opener
+open_port, kind = opener(), sys.argv[4]
 lid, sm_lid, answered, lost = *map(int, sys.argv[1:3]), 0, 0
 end = time.monotonic() + float(sys.argv[3])
-port, queries = SubnetPort("ibsim0", 1, lid, sm_lid, 0, 0), SaQueries(umad.open, 2000)
+port, queries = SubnetPort("ibsim0", 1, lid, sm_lid, 0, 0), SaQueries(open_port, 2000)
 if kind == "links":
-    [query] = query_sa(umad.open, [port], 2000)
+    [query] = query_sa(open_port, [port], 2000)
     link = sa.links(query.exchanges[0].reply, query.exchanges[0].request)[0]
 requests = {
     "links": lambda: sa.get_table(sa.RecordType.LINK_RECORD, 1, link.to_lid),
@@ -41,7 +41,7 @@ requests = {
 }
 while time.monotonic() < end:
     if kind == "far end":
-        [query] = query_sa(umad.open, [port], 2000)
+        [query] = query_sa(open_port, [port], 2000)
         answered += sum(one.reply is not None for one in query.exchanges)
         lost += query.error is not None
         continue

@@ -37,7 +37,8 @@ from agent.cabling.plans.source import PlanContent
 from agent.errors import Malformed
 from agent.fleet.tiers import findings
 from agent.grouped import grouped
-from agent.infiniband.fabric_memory import DAY, HOUR, NOTHING, FabricMemory, TreeAnswer, merge, text
+from agent.infiniband.exploration import Exploration
+from agent.infiniband.fabric_memory import DAY, HOUR, NOTHING, FabricMemory, merge, text
 from agent.infiniband.fabric_memory import read as read_memory
 from agent.infiniband.tiers import LinkEnd, Tiers, tiers
 from agent.kube.managed_fields import Keys
@@ -298,20 +299,22 @@ def with_hosts(seen: Seen, guid: str) -> Seen:
     return Seen(seen.switches, lambda asked: [*seen.links(asked), *hosts * (asked == guid)])
 
 
-def remembered(answer: TreeAnswer) -> FabricMemory:
+def remembered(answer: Exploration, leaves: frozenset[str]) -> FabricMemory:
     """Return the memory of an agent that knew."""
     memory = NOTHING
     for now in (0, HOUR, DAY):
-        memory = merge(memory, answer, now)
+        memory = merge(memory, answer, leaves, now)
     return memory
 
 
-def is_kept(memory: FabricMemory, down: TreeAnswer, back: TreeAnswer) -> bool:
+def is_kept(
+    memory: FabricMemory, leaves: frozenset[str], down: Exploration, back: Exploration
+) -> bool:
     """Return True if no label changes, while a part is down for days and when it is back."""
     labels = [memory.label(1), memory.label(2)]
     memory = read_memory(text(memory))
     for day, answer in enumerate((down, down, down, back, back), 2):
-        memory = merge(memory, answer, day * DAY)
+        memory = merge(memory, answer, leaves, day * DAY)
         if [memory.label(1), memory.label(2)] != labels:
             return False
     return True
@@ -322,9 +325,10 @@ def tried(place: Place) -> dict[str, Counter[str]]:
     kinds: defaultdict[str, Counter[str]] = defaultdict(Counter)
     back = place.dump.subnet.seen()
     healthy = {
-        leaves: TreeAnswer(leaves, answer, back.switches) for leaves, answer in place.whole.items()
+        leaves: Exploration(answer, switches=back.switches)
+        for leaves, answer in place.whole.items()
     }
-    known = {leaves: remembered(answer) for leaves, answer in healthy.items()}
+    known = {leaves: remembered(answer, leaves) for leaves, answer in healthy.items()}
     for part in parts(place):
         count = kinds[part.kind]
         for leaves in part.groups[:GROUPS] if part.kind != "a limited member" else part.groups:
@@ -334,9 +338,8 @@ def tried(place: Place) -> dict[str, Counter[str]]:
             count["cases"] += 1
             count["tier 1"] += answer.label(1) != before.label(1)
             count["tier 2"] += answer.label(2) != before.label(2)
-            count["knew"] += not is_kept(
-                known[leaves], TreeAnswer(leaves, answer, part.seen.switches), healthy[leaves]
-            )
+            down = Exploration(answer, switches=part.seen.switches)
+            count["knew"] += not is_kept(known[leaves], leaves, down, healthy[leaves])
     return kinds
 
 

@@ -116,7 +116,13 @@ def judge(near: EndReadings, far: EndReadings, seconds: float, far_name: str) ->
     is_unstable = is_flapping or True in has_errors
     end = BadEnd.CANNOT_TELL if is_flapping or None in has_errors else BadEnd.QUIET
     if True in has_errors and isinstance(of_near, Rise) and isinstance(of_far, Rise):
-        end = BadEnd.CANNOT_TELL if None in has_errors else _worse_end(of_near, of_far)
+        near_most, far_most = of_near.most(RECEIVED), of_far.most((*RECEIVED, REMOTE))
+        if None in has_errors:
+            end = BadEnd.CANNOT_TELL
+        elif near_most >= LOPSIDED * far_most:
+            end = BadEnd.NEAR
+        else:
+            end = BadEnd.FAR if far_most >= LOPSIDED * near_most else BadEnd.CABLE
     return LinkVerdict(end, is_unstable, f"{said}: {_ADVICE[end].format(far=far_name)}")
 
 
@@ -133,14 +139,6 @@ def _has_errors(end: Rise | str, names: Collection[str], seconds: float) -> bool
     if end.most(names) >= least:
         return True
     return None if any(name in names for name in end.stopped) else False
-
-
-def _worse_end(near: Rise, far: Rise) -> BadEnd:
-    """Return the end that has LOPSIDED times the errors of the other; else the cable."""
-    of_near, of_far = near.most(RECEIVED), far.most((*RECEIVED, REMOTE))
-    if of_near >= LOPSIDED * of_far:
-        return BadEnd.NEAR
-    return BadEnd.FAR if of_far >= LOPSIDED * of_near else BadEnd.CABLE
 
 
 def _of_end(end: Rise | str, names: Collection[str], where: str) -> str:

@@ -95,7 +95,10 @@ def _umads(around: Surroundings) -> Iterator[Check]:
 
 
 def _queries(failure: str | None, links: tuple[Link, ...]) -> Iterator[Check]:
-    """Check the queries themselves: all their prerequisites seem to be there."""
+    """Check the queries themselves: all their prerequisites seem to be there.
+
+    Reports how the neighbors of ports without SMPs are queried, and what the others need.
+    """
     if failure:
         yield missing(Step.DRIVER, failure, "dmesg")
     reasons = {link.interface: link.missing for link in links if link.missing in UNSENT}
@@ -105,19 +108,14 @@ def _queries(failure: str | None, links: tuple[Link, ...]) -> Iterator[Check]:
     if not (failure or reasons):
         answered = sum(bool(link.neighbors) for link in links)
         yield there(f"InfiniBand backend ports with a neighbor: {answered} of {len(links)}")
-        yield from _ways(links)
-
-
-def _ways(links: tuple[Link, ...]) -> Iterator[Check]:
-    """Report how the neighbors of ports without SMPs are queried, and what the others need."""
-    by_sa = [link.interface for link in links if link.neighbors and link.neighbors[0].via == "sa"]
-    if by_sa:
-        names = listed(by_sa)
-        yield there(f"by the subnet administrator, since SMPs fail: {names}; {SMPS_NEED}")
-    for reason, need in SA_NEEDS.items():
-        if closed := [link.interface for link in links if link.missing == reason]:
-            names = listed(closed)
-            yield absent(
-                f"{names}: neither by SMPs nor by the subnet administrator ({reason}), which needs"
-                f" {need}; {SMPS_NEED}"
-            )
+        by_sa = [row.interface for row in links if row.neighbors and row.neighbors[0].via == "sa"]
+        if by_sa:
+            names = listed(by_sa)
+            yield there(f"by the subnet administrator, since SMPs fail: {names}; {SMPS_NEED}")
+        for reason, need in SA_NEEDS.items():
+            if closed := [link.interface for link in links if link.missing == reason]:
+                names = listed(closed)
+                yield absent(
+                    f"{names}: neither by SMPs nor by the subnet administrator ({reason}), which"
+                    f" needs {need}; {SMPS_NEED}"
+                )

@@ -293,31 +293,30 @@ class Subnets:
         """
         if self._walk.has(guid):
             return self._walk.links(guid)
-        if guid not in self._links:
-            subnet, node = self._nodes[guid]
-            ends = self._far_ends(subnet, node) if node.lid else ()
-            self._links[guid] = [end for end in ends if end.guid != guid]
-        return self._links[guid]
-
-    def _far_ends(self, subnet: _Subnet, node: sa.SubnetNode) -> Iterator[LinkEnd]:
-        """Ask for the links of a switch; raises Malformed for one that cannot be."""
-        name, previous = f"SA reply: LinkRecord of {node.info.node_guid}", -1
-        for link in self._records(subnet.port, node.lid):
+        if guid in self._links:
+            return self._links[guid]
+        ends: list[LinkEnd] = []
+        subnet, node = self._nodes[guid]
+        name, previous = f"SA reply: LinkRecord of {guid}", -1
+        for link in self._records(subnet.port, node.lid) if node.lid else ():
             if link.from_port == previous:
                 raise Malformed(f"{name}: two from port {link.from_port}")
             if not 1 <= link.from_port <= node.info.ports:
                 raise Malformed(f"{name}: from port {link.from_port} of {node.info.ports}")
             if (link.from_lid, link.from_port) == (link.to_lid, link.to_port):
                 raise Malformed(f"{name}: from port {link.from_port} to itself")
-            previous, guid = link.from_port, subnet.guids.get(link.to_lid)
-            if guid is None:
+            previous, far_guid = link.from_port, subnet.guids.get(link.to_lid)
+            if far_guid is None:
                 is_host = link.to_lid not in self._inside(subnet)
-            elif link.to_port in range(1, (ports := self._nodes[guid][1].info.ports) + 1):
+            elif link.to_port in range(1, (ports := self._nodes[far_guid][1].info.ports) + 1):
                 is_host = False
             else:
                 raise Malformed(f"{name}: to port {link.to_port} of {ports}")
-            far = link.from_port, guid or UNKNOWN, link.to_port
-            yield LinkEnd(*far, is_switch=guid is not None, is_host=is_host)
+            far = link.from_port, far_guid or UNKNOWN, link.to_port
+            if far_guid != guid:
+                ends.append(LinkEnd(*far, is_switch=far_guid is not None, is_host=is_host))
+        self._links[guid] = ends
+        return ends
 
     def _records(self, port: SubnetPort, lid: int) -> list[sa.LinkRecord]:
         """Ask for the links of a LID."""

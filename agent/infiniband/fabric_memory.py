@@ -45,7 +45,7 @@ import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agent import encode
 from agent.errors import Malformed
@@ -56,6 +56,9 @@ from agent.ids import GUID
 from agent.infiniband.tiers import Tiers, TreeLink, by_label, own_names
 from agent.reasons import TierReason
 from agent.text import Json, visible
+
+if TYPE_CHECKING:  # a memory without an answer does not load it
+    from agent.infiniband.exploration import Exploration
 
 SCHEMA = 1
 HOUR, DAY, WEEK = 3600, 86_400, 7 * 86_400
@@ -76,16 +79,6 @@ class TreeSwitch(NamedTuple):
     name: str | None
     seen: int  # the last table of switches that had it
     end: int | None = None  # when it goes; None: the last table had it
-
-
-class TreeAnswer(NamedTuple):
-    """What the subnet administrators told."""
-
-    leaves: Collection[str]  # of the leaf group, down or not
-    tiers: Tiers
-    switches: Mapping[str, str | None]  # the tables of switches: names by GUID
-    is_whole: bool = True  # False: a subnet of the node did not answer, so no switch is missing
-    by_smps: Collection[str] = ()  # switches that told their links by SMPs, which met those near by
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,20 +154,34 @@ def after_look(
     return replace(memory, looked=now, due=due, seen=_seen(memory, memory.uplinks, up, now))
 
 
-def merge(memory: FabricMemory, told: TreeAnswer, now: int) -> FabricMemory:
-    """Return the memory after an answer."""
+def merge(
+    memory: FabricMemory,
+    told: Exploration,
+    leaves: Collection[str],
+    now: int,
+    *,
+    is_whole: bool = True,
+) -> FabricMemory:
+    """Return the memory after an answer; `leaves` are those of the leaf group, down or not.
+
+    `is_whole` is False if a subnet of the node did not answer, so no switch is missing. SMPs met
+    the switches near by only.
+    """
     answer = told.tiers
-    if not memory.uplinks.keys() & set(told.leaves):
+    if not memory.uplinks.keys() & set(leaves):
         memory = NOTHING
     met = _near(memory.tier_1, memory.tier_2, memory.uplinks) | told.switches.keys()
     aged = [
-        row if told.by_smps and row.guid not in met else _aged(row, told, now)
+        row
+        if told.by_smps and row.guid not in met
+        else _aged(row, told.switches, now, is_whole=is_whole)
         for row in memory.switches.values()
     ]
     known = {row.guid: row for row in aged if row.end is None or row.end > now}
     gone = memory.switches.keys() - known.keys()
-    uplinks, pending, moved = _ports(memory, told, gone)
-    word = _word(answer)
+    uplinks, pending, moved = _ports(memory, leaves, answer.uplinks, gone)
+    # what two answers have in common that say the same of the tiers
+    word = encode.hashed(repr([answer.reason, sorted(answer.tier_1), answer.tier_2]))
     agreed = memory.agreed + 1 if word == memory.answer else 0
     kept = memory.tier_1 - gone - moved, memory.tier_2 - gone
     tiers = _tiers(*kept, answer, has_agreed=agreed > 0)
@@ -224,23 +231,27 @@ def _near(
     return {*tier_1, *tier_2, *(guid for ports in uplinks.values() for guid in ports.values())}
 
 
-def _aged(row: TreeSwitch, told: TreeAnswer, now: int) -> TreeSwitch:
+def _aged(
+    row: TreeSwitch, switches: Mapping[str, str | None], now: int, *, is_whole: bool
+) -> TreeSwitch:
     """Return a switch as a table of switches has it, or with the time when it goes."""
-    if row.guid in told.switches:
-        return TreeSwitch(row.guid, told.switches[row.guid] or row.name, now)
-    if not told.is_whole and row.end is None:
+    if row.guid in switches:
+        return TreeSwitch(row.guid, switches[row.guid] or row.name, now)
+    if not is_whole and row.end is None:
         return row
     return row._replace(seen=min(row.seen, now), end=min(row.end or now + WEEK, now + WEEK))
 
 
 def _ports(
-    memory: FabricMemory, told: TreeAnswer, gone: Collection[str]
+    memory: FabricMemory,
+    leaves: Collection[str],
+    seen: Mapping[str, Mapping[int, str]],
+    gone: Collection[str],
 ) -> tuple[dict[str, dict[int, str]], dict[LeafPort, str], set[str]]:
     """Return the switches at the ports of the leaves, those seen once, those with no port left."""
     uplinks: dict[str, dict[int, str]] = {}
     pending: dict[LeafPort, str] = {}
-    seen = told.tiers.uplinks
-    for leaf in sorted(told.leaves):
+    for leaf in sorted(leaves):
         known = {p: guid for p, guid in memory.uplinks.get(leaf, {}).items() if guid not in gone}
         for port, guid in {**known, **seen.get(leaf, {})}.items():
             if known.setdefault(port, guid) != guid:
@@ -276,11 +287,6 @@ def _seen(
 
 def _second(answer: Tiers) -> frozenset[str]:
     return frozenset(filter(None, [answer.tier_2]))
-
-
-def _word(answer: Tiers) -> str:
-    """Return what two answers have in common that say the same of the tiers."""
-    return encode.hashed(repr([answer.reason, sorted(answer.tier_1), answer.tier_2]))
 
 
 def _rows(

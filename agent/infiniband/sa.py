@@ -176,7 +176,15 @@ def decode(reply: bytes, request: bytes) -> Iterator[bytes]:
         reason = NeighborReason.SA_BUSY if is_busy else NeighborReason.SA_REFUSED
         word = _STATUSES.get(header.status, "unknown")
         raise PortUnavailable(reason, f"SA reply: Status is {header.status:#06x} ({word})")
-    _require_whole(header, len(reply))
+    # RMPPVersion 0: without the kernel, as under ibsim, nobody makes segments
+    if header.rmpp_flags & _RMPP_ACTIVE and header.rmpp_version:
+        if header.rmpp_type != _RMPP_DATA or header.rmpp_status:
+            text = f"SA reply: RMPPType {header.rmpp_type}, RMPPStatus {header.rmpp_status}"
+            raise Malformed(f"{text}: the transfer was given up")
+        # The kernel gives a transfer of several segments as one packet, longer than a MAD.
+        if len(reply) <= smp.LENGTH and not header.rmpp_flags & _RMPP_LAST:
+            size = header.payload_length
+            raise Malformed(f"SA reply: one segment of a transfer of {size} bytes")
     return _records(reply[_SA.size :], header.offset * 8, _SIZES[RecordType(asked.attribute)])
 
 
@@ -246,18 +254,6 @@ def links(reply: bytes, request: bytes) -> list[LinkRecord]:
     return decoded
 
 
-def _require_whole(header: _Sa, length: int) -> None:
-    """Raise Malformed for a segment that ends or aborts a transfer, or is one of several."""
-    if not header.rmpp_flags & _RMPP_ACTIVE or not header.rmpp_version:
-        return  # RMPPVersion 0: without the kernel, as under ibsim, nobody makes segments
-    if header.rmpp_type != _RMPP_DATA or header.rmpp_status:
-        text = f"SA reply: RMPPType {header.rmpp_type}, RMPPStatus {header.rmpp_status}"
-        raise Malformed(f"{text}: the transfer was given up")
-    # The kernel gives a transfer of several segments as one packet, longer than a MAD.
-    if length <= smp.LENGTH and not header.rmpp_flags & _RMPP_LAST:
-        raise Malformed(f"SA reply: one segment of a transfer of {header.payload_length} bytes")
-
-
 def _records(data: bytes, offset: int, size: int) -> Iterator[bytes]:
     """Iterate over the records of `size` bytes, each `offset` bytes after the other.
 
@@ -283,8 +279,16 @@ def conversation(lid: int, tid: int) -> Conversation[IbNeighbor]:
     tids = iter(range(tid, tid + TRIES * (MAX_PLANES + 1)))
     missing: set[int] = set()
     for _ in range(TRIES):
+        request = get_table(RecordType.LINK_RECORD, next(tids), lid)
+        of_lid = links((yield request), request)
+        if not of_lid:
+            raise PortUnavailable(NeighborReason.SA_NO_RECORD, f"no LinkRecord of LID {lid}")
+        if len(of_lid) > MAX_PLANES:
+            raise Malformed(f"SA reply: {len(of_lid)} links of LID {lid}")
+        if any(link.to_lid == lid for link in of_lid):
+            raise Malformed(f"SA reply: LinkRecord from LID {lid} to {lid:#06x}")
         ends = {}
-        for link in (yield from _links(next(tids), lid)):
+        for link in of_lid:
             node = yield from _node(next(tids), link)
             if node is None:
                 missing.add(link.to_lid)
@@ -294,19 +298,6 @@ def conversation(lid: int, tid: int) -> Conversation[IbNeighbor]:
             return _far_end(lid, ends)
     text = f"no NodeRecord of LID {', '.join(map(str, sorted(missing)))}"
     raise PortUnavailable(NeighborReason.SA_NO_RECORD, text)
-
-
-def _links(tid: int, lid: int) -> Generator[bytes, bytes, list[LinkRecord]]:
-    """Ask for the links of a LID; return each once, in the order of our ports (planes)."""
-    request = get_table(RecordType.LINK_RECORD, tid, lid)
-    of_lid = links((yield request), request)
-    if not of_lid:
-        raise PortUnavailable(NeighborReason.SA_NO_RECORD, f"no LinkRecord of LID {lid}")
-    if len(of_lid) > MAX_PLANES:
-        raise Malformed(f"SA reply: {len(of_lid)} links of LID {lid}")
-    if any(link.to_lid == lid for link in of_lid):
-        raise Malformed(f"SA reply: LinkRecord from LID {lid} to {lid:#06x}")
-    return of_lid
 
 
 def _node(tid: int, link: LinkRecord) -> Generator[bytes, bytes, IbNeighbor | None]:

@@ -2,8 +2,8 @@
 
 Invariants:
 - No request built here can change anything. `get` makes a SubnGet() of a read-only attribute for
-  the node at the far end of the local port's cable, and `require_get` rejects any other bytes.
-  `routed_get` makes one over several hops, for agent/infiniband/walk.py.
+  the node at the far end of the local port's cable, or, for agent/infiniband/walk.py, over several
+  hops; `require_get` rejects any other bytes.
 - A reply is accepted only if it is 256 bytes long, matches the request's TransactionID and
   attribute, has the D bit set and reports success. Anything else is Malformed; the message names
   the field.
@@ -24,8 +24,9 @@ from __future__ import annotations
 
 import enum
 import struct
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple, Self, TypeVar, cast
 
 from agent import node_description as nodedesc
@@ -130,19 +131,12 @@ class Exchange(NamedTuple):
             raise Malformed(f"a recorded exchange is malformed: {fault}") from fault
 
 
-def get(attribute: Attribute, tid: int, local_port: int, modifier: int = 0) -> bytes:
-    """Build the 256 bytes of a Get from the node at the far end of `local_port` (1 to 254).
+def get(attribute: Attribute, tid: int, *route: int, modifier: int = 0) -> bytes:
+    """Build the 256 bytes of a Get from the node at the end of a route.
 
-    `tid` has 32 bits: the kernel puts its agent's number into the upper half of the TransactionID.
-    Raises Malformed if `local_port` is out of range.
-    """
-    return routed_get(attribute, tid, (local_port,), modifier)
-
-
-def routed_get(attribute: Attribute, tid: int, route: Sequence[int], modifier: int = 0) -> bytes:
-    """Build a Get from the node at the end of a route: the local port, then those of switches.
-
-    Raises as `get`, and Malformed for more than MAX_HOPS.
+    That is the local port (1 to 254) of the cable, then the ports of switches. `tid` has 32 bits:
+    the kernel puts its agent's number into the upper half of the TransactionID. Raises Malformed if
+    a port is out of range, and for more than MAX_HOPS.
     """
     for port in route:
         if not 1 <= port <= LAST_PORT:
@@ -154,22 +148,11 @@ def routed_get(attribute: Attribute, tid: int, route: Sequence[int], modifier: i
     return (head + _M_KEY_TO_DATA + bytes((0, *route))).ljust(LENGTH, b"\0")
 
 
-def require_get(request: bytes) -> tuple[int, int]:
-    """Return (local port, TransactionID) of a request that `get` can build.
+def require_get(request: bytes, hops: int = 1) -> tuple[tuple[int, ...], int]:
+    """Return (route, TransactionID) of a request that `get` can build, over up to so many hops.
 
     Raises Malformed for any other bytes.
     """
-    (local_port,), tid = _require(request, 1)
-    return local_port, tid
-
-
-def require_routed_get(request: bytes) -> None:
-    """Raise Malformed for bytes that `routed_get` cannot build."""
-    _require(request, MAX_HOPS)
-
-
-def _require(request: bytes, hops: int) -> tuple[tuple[int, ...], int]:
-    """Return (route, TransactionID) of a request over up to so many hops."""
     require_length("SMP request", request)
     expect("SMP request", "MgmtClass", request[1], _CLASS)
     expect("SMP request", "Method", request[3], GET)
@@ -177,10 +160,13 @@ def _require(request: bytes, hops: int) -> tuple[tuple[int, ...], int]:
     modifier = int.from_bytes(request[_MODIFIER], "big")
     tid, count = transaction(request), request[_HOPS]
     route = tuple(request[_INITIAL_PATH][1 : count + 1])
-    if not 1 <= count <= hops or request != routed_get(attribute, tid, route, modifier):
+    if not 1 <= count <= hops or request != get(attribute, tid, *route, modifier=modifier):
         words = "one hop" if hops == 1 else f"1 to {hops} hops"
         raise Malformed(f"SMP request: not a plain Get over {words}")
     return route, tid
+
+
+require_routed_get = partial(require_get, hops=MAX_HOPS)
 
 
 def is_smp(mad: bytes) -> bool:
@@ -334,7 +320,12 @@ def converse(steps: Conversation[T], ask: Callable[[bytes], bytes]) -> T:
 
 def replay(exchanges: Iterable[Exchange]) -> IbNeighbor:
     """Return the neighbor of a recorded conversation over SMPs; raises as `replay_of`."""
-    return replay_of(exchanges, lambda first: conversation(*require_get(first)))
+
+    def begin(first: bytes) -> Conversation[IbNeighbor]:
+        (local_port,), tid = require_get(first)
+        return conversation(local_port, tid)
+
+    return replay_of(exchanges, begin)
 
 
 def replay_of(exchanges: Iterable[Exchange], begin: Callable[[bytes], Conversation[T]]) -> T:

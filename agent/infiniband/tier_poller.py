@@ -82,6 +82,8 @@ class TierPoller:
         pass
 
     def start_due(self, now: float) -> None:
+        from agent.infiniband.fabric_memory import is_due
+
         if self.next_due() > now or (memory := self._memories.fabric) is None:
             return
         if memory is not self._of:
@@ -97,24 +99,20 @@ class TierPoller:
                 min(self._due, now + max(wait, pause)),
                 self._strange | strange,
             )
-        if self._due <= now:
-            self.task.start(self._question(memory))
+        if self._due > now:
+            return
+        ports, lids, uplinks = self._ports, self._lids, memory.uplinks
+        is_known = {leaf for _, leaf in ports} <= uplinks.keys()
+        if is_known and not is_due(memory, math.ceil(self._memories.wall())):
+            self.task.start(lambda: self._look(ports, uplinks, lids))
+        else:
+            known = {row.guid: row.name for row in memory.switches.values()}
+            self.task.start(lambda: self._explore(ports, None, known))
 
     def _strangers(self, memory: FabricMemory) -> frozenset[str]:
         """Return the leaves that no answer had, but those that a question is due for already."""
         leaves = frozenset(leaf for _, leaf in self._ports) if memory.time else frozenset[str]()
         return leaves - memory.uplinks.keys() - self._strange
-
-    def _question(self, memory: FabricMemory) -> Callable[[], Exploration | LeafLook]:
-        """Return the exploration that is due, or a look at the leaves."""
-        from agent.infiniband.fabric_memory import is_due
-
-        ports, lids, uplinks = self._ports, self._lids, memory.uplinks
-        is_known = {leaf for _, leaf in ports} <= uplinks.keys()
-        if not is_known or is_due(memory, math.ceil(self._memories.wall())):
-            known = {row.guid: row.name for row in memory.switches.values()}
-            return lambda: self._explore(ports, None, known)
-        return lambda: self._look(ports, uplinks, lids)
 
     def collect(self, now: float) -> bool:
         from agent.infiniband.exploration import LeafLook

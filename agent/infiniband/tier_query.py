@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 
 from agent.errors import Malformed, Unavailable
 from agent.infiniband.devices import Address, Entries, SubnetPort
@@ -67,7 +68,15 @@ class SmpQueries:
     def ask(self, port: SubnetPort, request: bytes, end: float) -> bytes:
         """Return the reply to one request of a port's sender, as `SaQueries.ask` does."""
         require_time(port, end)
-        query = PortQuery(*(port.sender or port.address), *self._limits, _question(request), end)
+
+        def question() -> Conversation[None]:
+            with suppress(Malformed):  # of the reply: whoever asks decodes it, too
+                try:
+                    decode((yield request), request)
+                except Busy:
+                    yield request  # once more, at the end of the try
+
+        query = PortQuery(*(port.sender or port.address), *self._limits, question(), end)
         run_all([query], self._open)
         return query.last_reply()
 
@@ -76,16 +85,6 @@ class SmpQueries:
             port = self._open_port(device, number, management=ROUTED_SMPS)
             self._ports[device, number] = KeptPort(port)
         return self._ports[device, number]
-
-
-def _question(request: bytes) -> Conversation[None]:
-    """Ask a question; repeat it, at the end of the try, if the node is busy."""
-    try:
-        decode((yield request), request)
-    except Busy:
-        yield request
-    except Malformed:
-        pass  # whoever asks decodes it, too
 
 
 class KeptPort:

@@ -33,6 +33,7 @@ import errno
 import os
 import struct
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from agent.infiniband import smp
@@ -93,48 +94,40 @@ def global_route(subnet_prefix: int) -> bytes:
     return bytes(16) + struct.pack(">QQ", subnet_prefix, SA_GUID) + bytes(12)
 
 
-class Umad:
+def load(library: str = LIBRARY) -> ctypes.CDLL:
     """Load libibumad; raises PortUnavailable(NO_UMAD) if that fails."""
-
-    def __init__(self, library: str = LIBRARY) -> None:
-        try:
-            self.lib = ctypes.CDLL(library, use_errno=True)
-            for name, (result, arguments) in _PROTOTYPES.items():
-                function = getattr(self.lib, name)
-                function.restype, function.argtypes = result, arguments
-        except (OSError, AttributeError) as error:
-            # most messages of the dynamic loader begin with the library's name
-            text = str(error) if library in str(error) else f"{library}: {error}"
-            raise PortUnavailable(NeighborReason.NO_UMAD, text) from error
-        self.lib.umad_init()
-
-    def open(self, device: str, port: int, management: Management = SMPS) -> UmadPort:
-        """Open the umad device of an RDMA device's port and register an agent of that class.
-
-        Raises PortUnavailable.
-        """
-        # libibumad itself would choose for these: port 0 is "any port", no name "any device"
-        if port < 1 or not device or "\0" in device:
-            raise PortUnavailable(NeighborReason.NO_UMAD, f"{device!r} port {port}: no such port")
-        return UmadPort(self, device, port, management)
+    try:
+        lib = ctypes.CDLL(library, use_errno=True)
+        for name, (result, arguments) in _PROTOTYPES.items():
+            function = getattr(lib, name)
+            function.restype, function.argtypes = result, arguments
+    except (OSError, AttributeError) as error:
+        # most messages of the dynamic loader begin with the library's name
+        text = str(error) if library in str(error) else f"{library}: {error}"
+        raise PortUnavailable(NeighborReason.NO_UMAD, text) from error
+    lib.umad_init()
+    return lib
 
 
-def opener(library: str | None) -> Callable[..., UmadPort]:
+def opener(library: str | None = None) -> Callable[..., UmadPort]:
     """Return what opens ports through a libibumad, loaded anew each time."""
-
-    def open_port(device: str, port: int, management: Management = SMPS) -> UmadPort:
-        return Umad(library or LIBRARY).open(device, port, management)
-
-    return open_port
+    return partial(UmadPort, library or LIBRARY)
 
 
 class UmadPort:
-    """An open umad device with a registered agent; close it after use."""
+    """An open umad device of an RDMA device's port, with a registered agent; close it after use.
 
-    def __init__(self, umad: Umad, device: str, number: int, management: Management) -> None:
-        self._to = management
+    Raises PortUnavailable.
+    """
+
+    def __init__(
+        self, library: str, device: str, number: int, management: Management = SMPS
+    ) -> None:
+        self._lib, self._to = load(library), management
+        # libibumad itself would choose for these: port 0 is "any port", no name "any device"
+        if number < 1 or not device or "\0" in device:
+            raise PortUnavailable(NeighborReason.NO_UMAD, f"{device!r} port {number}: no such port")
         self.name = f"{device} port {number}"
-        self._lib = umad.lib
         opened = self._lib.umad_open_port(os.fsencode(device), number)
         self._id = self._check(opened, NeighborReason.NO_UMAD, "umad_open_port")
         of_agent = management.mgmt_class, management.version, management.rmpp

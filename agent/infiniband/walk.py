@@ -141,5 +141,5 @@ class Walk:
         if self._questions == MAX_SMPS:
             raise Unavailable(f"more than {MAX_SMPS:,} questions")
         self._questions += 1
-        request = smp.routed_get(attribute, next(self._tids), route, modifier)
+        request = smp.get(attribute, next(self._tids), *route, modifier=modifier)
         return smp.decode(self._ask_smp(port, request), request)

@@ -18,12 +18,26 @@ FAULTS = {  # of a packet socket
 
 
 def checks(around: Surroundings) -> Iterator[Check]:
-    """Open the packet socket of each Ethernet backend port, and read the flags of its driver."""
+    """Open the packet socket of each Ethernet backend port, and read the flags of its driver.
+
+    A capture has the neighbors instead.
+    """
     netdevs = ethernet_netdevs(around.observation.backend)
     if not netdevs:
         yield absent("no Ethernet backend port with a network device")
         return
-    yield from _sockets(around, netdevs) if around.is_live else _received(around)
+    if around.is_live:
+        by_fault = grouped(netdevs, around.lldp_fault)
+        if opened := by_fault.pop(None, None):
+            yield there(f"packet sockets: {len(opened)} of {len(netdevs)}")
+        for fault, without in by_fault.items():
+            step, command = FAULTS.get(fault or "", (Step.DRIVER, f"ip link show {without[0]}"))
+            yield missing(step, f"packet socket of {', '.join(without)}: {fault}", command)
+    else:
+        outcome = around.observation.lldp
+        links = outcome.value if isinstance(outcome, Seen) else ()
+        answered = sum(bool(link.neighbors) for link in links)
+        yield there(f"Ethernet backend ports with a neighbor: {answered} of {len(links)}")
     for name in netdevs:
         flags = around.private_flags(name)
         for flag, consumes in FIRMWARE.items():
@@ -34,21 +48,3 @@ def checks(around: Surroundings) -> Iterator[Check]:
                 yield missing(Step.FIRMWARE, text, command)
     for hint in hints(around.observation):
         yield absent(hint.text)
-
-
-def _sockets(around: Surroundings, netdevs: list[str]) -> Iterator[Check]:
-    """Open the packet sockets."""
-    by_fault = grouped(netdevs, around.lldp_fault)
-    if opened := by_fault.pop(None, None):
-        yield there(f"packet sockets: {len(opened)} of {len(netdevs)}")
-    for fault, without in by_fault.items():
-        step, command = FAULTS.get(fault or "", (Step.DRIVER, f"ip link show {without[0]}"))
-        yield missing(step, f"packet socket of {', '.join(without)}: {fault}", command)
-
-
-def _received(around: Surroundings) -> Iterator[Check]:
-    """Count the ports on which a capture has a neighbor."""
-    outcome = around.observation.lldp
-    links = outcome.value if isinstance(outcome, Seen) else ()
-    answered = sum(bool(link.neighbors) for link in links)
-    yield there(f"Ethernet backend ports with a neighbor: {answered} of {len(links)}")

@@ -14,7 +14,7 @@ TID = 0x69AB1F3F
 KERNEL_TID = 0x0000_0012_0000_0000  # what the kernel puts above it
 ASK_INFO = smp.get(Attribute.NODE_INFO, TID, 1)
 ASK_DESCRIPTION = smp.get(Attribute.NODE_DESCRIPTION, TID + 1, 1)
-ASK_STATE = smp.get(Attribute.PORT_INFO, TID + 2, 1, 3)
+ASK_STATE = smp.get(Attribute.PORT_INFO, TID + 2, 1, modifier=3)
 LEAF = IbNeighbor("switch", "b0cf0e0300d66c81", "b0cf0e0300d66c80", 3, "MF0;L90.1.3:MQM9700/U1")
 
 

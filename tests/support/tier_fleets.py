@@ -8,7 +8,8 @@ from agent.cabling.seen import SeenEnd
 from agent.encode import Naming
 from agent.fleet.model import INFINIBAND, Fleet, FleetNode, FleetPort
 from agent.fleet.nodes import NodeReader
-from agent.infiniband.fabric_memory import DAY, HOUR, NOTHING, FabricMemory, TreeAnswer, merge, text
+from agent.infiniband.exploration import Exploration
+from agent.infiniband.fabric_memory import DAY, HOUR, NOTHING, FabricMemory, merge, text
 from agent.infiniband.tiers import tiers
 from tests.support.subnets import Seen, Subnet
 
@@ -26,9 +27,9 @@ def memory_of(
 ) -> FabricMemory:
     """Return what an agent on these leaves knows after three answers more."""
     told, start = seen or subnet.seen(), (memory.time or NOW - HOUR) + HOUR + after
-    answer = TreeAnswer({*leaves}, tiers({*leaves}, *told), told.switches)
+    answer = Exploration(tiers({*leaves}, *told), switches=told.switches)
     for now in (start, start + HOUR, start + DAY):
-        memory = merge(memory, answer, now)
+        memory = merge(memory, answer, {*leaves}, now)
     return memory
 
 

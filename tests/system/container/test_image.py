@@ -157,7 +157,7 @@ def test_umad_library(image: Image) -> None:
     agent calls.
     """
     assert (
-        image.python("from agent.infiniband.umad import Umad; print(Umad().lib._name)")
+        image.python("from agent.infiniband.umad import load; print(load()._name)")
         == "libibumad.so.3\n"
     )
 

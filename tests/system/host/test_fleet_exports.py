@@ -20,7 +20,8 @@ from agent.fleet.exports.slurm import tree_conf
 from agent.fleet.exports.text import hostlist
 from agent.fleet.exports.wiring import graph
 from agent.fleet.model import Fleet
-from agent.infiniband.fabric_memory import NOTHING, TreeAnswer, merge, text
+from agent.infiniband.exploration import Exploration
+from agent.infiniband.fabric_memory import NOTHING, merge, text
 from tests.support import kueue as judge
 from tests.support.kube.programs import free_ports, running
 from tests.support.real_parts import lacks, require
@@ -299,7 +300,7 @@ def test_the_switches_of_a_node_for_nvidia_s_check(repository: Path) -> None:
     subnet = SHAPES["three tiers"].make()
     name, *_ = subnet.pods
     answer, leaves = subnet.tiers(subnet.leaves(name)), subnet.leaves(name)
-    memory = merge(NOTHING, TreeAnswer(leaves, answer, subnet.names), 1_800_000_000)
+    memory = merge(NOTHING, Exploration(answer, switches=subnet.names), leaves, 1_800_000_000)
     annotations = {"backend.coreweave.cloud/fabric": text(memory)}
     items = [{"metadata": {"name": name, "annotations": annotations}}, {"metadata": {"name": "x"}}]
     command = ["jq", program]

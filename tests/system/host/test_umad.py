@@ -17,7 +17,7 @@ from agent.infiniband.devices import DEFAULT_PREFIX, SubnetPort
 from agent.infiniband.exploration import Exploration, explore
 from agent.infiniband.query import PortQuery, SaQueries, query_ports, query_sa
 from agent.infiniband.smp import Attribute, PortUnavailable
-from agent.infiniband.umad import QP1_KEY, Umad, global_route
+from agent.infiniband.umad import QP1_KEY, global_route, load, opener
 from tests.support.fabric import missing
 from tests.support.real_parts import require
 
@@ -27,7 +27,7 @@ PREFIX = 0xFE80000000000001  # of the stand-in's subnet
 
 def queried(library: str, timeout_ms: int = 500) -> PortQuery:
     """Return the ended query of port 1 of mlx5_0, with one try for each request."""
-    [query] = query_ports(Umad(library).open, [("mlx5_0", 1)], timeout_ms, 1)
+    [query] = query_ports(opener(library), [("mlx5_0", 1)], timeout_ms, 1)
     return query
 
 
@@ -39,14 +39,14 @@ def test_a_port_that_libibumad_would_choose_itself_is_never_opened(
 ) -> None:
     """No name and port 0 mean "any" to the library."""
     with pytest.raises(PortUnavailable, match="no such port"):
-        Umad(library).open(device, port)
+        opener(library)(device, port)
 
 
 @pytest.mark.parametrize("library_name", ["libbwagent-no-such.so.3", "libc.so.6"])
 def test_a_missing_or_strange_library_is_no_umad(library_name: str) -> None:
     """Not there, or without the functions."""
     with pytest.raises(PortUnavailable) as shut:
-        Umad(library_name)
+        load(library_name)
     assert shut.value.reason == "no-umad"
     assert str(shut.value).count(library_name) == 1
 
@@ -54,7 +54,7 @@ def test_a_missing_or_strange_library_is_no_umad(library_name: str) -> None:
 def administered(library: str, timeout_ms: int = 500, prefix: int | None = None) -> PortQuery:
     """Return the ended query of port 1 of mlx5_0 at the subnet administrator, LID 9."""
     port = SubnetPort("mlx5_0", 1, 22, sm_lid=9, sm_sl=2, pkey_index=0, subnet_prefix=prefix)
-    [query] = query_sa(Umad(library).open, [port], timeout_ms)
+    [query] = query_sa(opener(library), [port], timeout_ms)
     return query
 
 
@@ -109,7 +109,7 @@ def explored(
 ) -> Exploration:
     """Return the tiers above the leaf of port 1 of mlx5_0."""
     port = SubnetPort("mlx5_0", 1, 22, sm_lid=9, sm_sl=2, pkey_index=0, subnet_prefix=prefix)
-    queries = SaQueries(Umad(library).open, timeout_ms)
+    queries = SaQueries(opener(library), timeout_ms)
     ask = partial(queries.ask, end=time.monotonic() + seconds)
     return explore([(port, LEAF_GUID)], ask, 1)
 
@@ -229,7 +229,7 @@ def test_a_virtual_port_needs_a_global_route(
 def test_a_global_route_is_where_the_kernel_reads_it() -> None:
     """In struct ib_user_mad_hdr, include/uapi/rdma/ib_user_mad.h, by libibumad itself."""
     require(missing())
-    lib = Umad().lib
+    lib = load()
     buffer = ctypes.create_string_buffer(lib.umad_size() + smp.LENGTH)
     lib.umad_set_addr(buffer, 9, 1, 2, QP1_KEY)
     lib.umad_set_grh(buffer, global_route(PREFIX))
@@ -249,7 +249,7 @@ def test_sixteen_ports_are_asked_about_within_the_time_of_the_process(
     monkeypatch.setenv("STAND_IN", ",".join(f"mlx5_{number}:{fault}" for number in range(15)))
     ports = [SubnetPort(f"mlx5_{number}", 1, 22, 9, 2, 0) for number in range(16)]
     started = time.monotonic()
-    queries = query_sa(Umad(library).open, ports, 200, 0.4)
+    queries = query_sa(opener(library), ports, 200, 0.4)
     assert time.monotonic() - started < 0.4 * 16
     assert [query.error for query in queries] == ["no-answer"] * 15 + [None]
 
@@ -265,6 +265,6 @@ def test_nothing_but_a_get_of_class_0x81_is_sent(
     monkeypatch.setenv("STAND_IN_LOG", str(log))
     changed = bytearray(ASK_INFO)
     changed[place] = value
-    with closing(Umad(library).open("mlx5_0", 1)) as port, pytest.raises(Malformed):
+    with closing(opener(library)("mlx5_0", 1)) as port, pytest.raises(Malformed):
         port.send(bytes(changed), 50)
     assert not log.exists()

@@ -40,7 +40,7 @@ class Subnet:
         if self.is_silent:
             raise PortUnavailable(NeighborReason.NO_ANSWER, "nobody answers")
         if to is SMPS:
-            assert smp.require_get(request)[0] == LINK.sender[1]
+            assert smp.require_get(request)[0] == (LINK.sender[1],)
             return smps.reply(request, bytes(16) + self.lid.to_bytes(2, "big"))
         port, _ = perf.require_get(request)
         data = bytes(8)  # ClassPortInfo, without 64 bits

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.errors import Malformed
+from agent.infiniband.exploration import Exploration
 from agent.infiniband.fabric_memory import (
     DAY,
     HOUR,
@@ -19,7 +20,6 @@ from agent.infiniband.fabric_memory import (
     NOTHING,
     WEEK,
     FabricMemory,
-    TreeAnswer,
     TreeSwitch,
     after_look,
     is_due,
@@ -53,7 +53,8 @@ class Agent:
         self.now += after
         switches, links = self.subnet.seen({self.subnet.named(name) for name in down}, cut)
         answer = tiers(self.leaves, switches, links)
-        memory = merge(self.memory, TreeAnswer(self.leaves, answer, switches, is_whole), self.now)
+        told = Exploration(answer, switches=switches)
+        memory = merge(self.memory, told, self.leaves, self.now, is_whole=is_whole)
         assert read(text(memory)) == memory
         self.memory = memory
         return memory.label(1), memory.label(2)
@@ -97,7 +98,7 @@ def test_no_switch_and_no_link_that_is_down_changes_a_label(shape: str) -> None:
     whole = subnet.tiers(group)
     known = NOTHING
     for now in (START, START + HOUR):
-        known = merge(known, TreeAnswer(group, whole, subnet.names), now)
+        known = merge(known, Exploration(whole, switches=subnet.names), group, now)
     assert known.label(1) == whole.label(1)
     ports = [(leaf, port) for leaf in group for port in whole.uplinks[leaf]]
     cases = [subnet.seen({guid}) for guid in subnet.names.keys() - group]
@@ -107,7 +108,8 @@ def test_no_switch_and_no_link_that_is_down_changes_a_label(shape: str) -> None:
         for day, (answer, switches) in enumerate(
             [(down, seen.switches)] * 2 + [(whole, subnet.names)] * 2, 1
         ):
-            memory = merge(memory, TreeAnswer(group, answer, switches), START + day * DAY)
+            told = Exploration(answer, switches=switches)
+            memory = merge(memory, told, group, START + day * DAY)
             labels = [memory.label(1), memory.label(2)]
             assert labels == [whole.label(1), whole.label(2)]
 
@@ -262,9 +264,9 @@ def test_a_shared_name_stays_no_name_while_the_administrator_refuses() -> None:
     switches, links = subnet.seen({spine})
     near = {guid: name for guid, name in switches.items() if guid != other}
     answer = tiers(agent.leaves, switches, links)
-    told = TreeAnswer(agent.leaves, answer, near, by_smps=agent.leaves)
+    told = Exploration(answer, switches=near, by_smps=tuple(agent.leaves))
     for day in range(9):
-        agent.memory = merge(agent.memory, told, agent.now + day * DAY)
+        agent.memory = merge(agent.memory, told, agent.leaves, agent.now + day * DAY)
     assert agent.memory.label(1) == "p0-r0-spine2"
 
 
@@ -291,7 +293,8 @@ def test_tier_2_is_above_the_tier_1_that_grew() -> None:
     agent.memory = memory
     switches, links = subnet.seen()
     answer = replace(tiers(agent.leaves, switches, links), refused=frozenset([leaf]))
-    after = merge(memory, TreeAnswer(agent.leaves, answer, switches), agent.now + HOUR)
+    told = Exploration(answer, switches=switches)
+    after = merge(memory, told, agent.leaves, agent.now + HOUR)
     assert after.tier_2 == {subnet.named("core00")}
 
 
@@ -318,8 +321,8 @@ def test_a_path_has_the_switches_that_told_it_by_smps() -> None:
     [path, *_] = agent.memory.paths
     answer = agent.subnet.tiers(agent.leaves)
     for by_smps in ([path[0].guid, path[0].far_guid, "b" * 16], [path[0].guid], []):
-        told = TreeAnswer(agent.leaves, answer, agent.subnet.names, by_smps=by_smps)
-        agent.memory = merge(agent.memory, told, agent.now)
+        told = Exploration(answer, switches=agent.subnet.names, by_smps=tuple(by_smps))
+        agent.memory = merge(agent.memory, told, agent.leaves, agent.now)
         assert read(text(agent.memory)) == agent.memory
         assert agent.memory.by_smps == {link.guid for link in path} & {*by_smps}
 
@@ -433,7 +436,8 @@ def test_a_hostile_fact_is_read_or_refused(name: str, value: object) -> None:
         memory = read(json.dumps(DOCUMENT | {name: value}))
     except Malformed:
         return
-    after = merge(memory, TreeAnswer(AGENT.leaves, ANSWER, AGENT.subnet.names), START)
+    told = Exploration(ANSWER, switches=AGENT.subnet.names)
+    after = merge(memory, told, AGENT.leaves, START)
     assert len(text(after)) <= MAX_BYTES
 
 

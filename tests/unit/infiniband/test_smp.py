@@ -42,7 +42,7 @@ def test_a_request_is_byte_for_byte_what_smpquery_sends() -> None:
 def test_every_request_passes_the_gate_and_tells_its_transaction_and_port(
     attribute: Attribute,
 ) -> None:
-    assert smp.require_get(smp.get(attribute, TID, 254, 7)) == (254, TID)
+    assert smp.require_get(smp.get(attribute, TID, 254, modifier=7)) == ((254,), TID)
 
 
 @pytest.mark.parametrize("port", [-1, 0, 255, 256])

@@ -99,7 +99,7 @@ def conversation(
 ) -> list[dict[str, Any]]:
     """The helper's record of one far end, with an M_Key, a GID prefix, LIDs and kernel TIDs."""
     asked = [smp.get(Attribute.NODE_INFO, 1, 1), smp.get(Attribute.NODE_DESCRIPTION, 2, 1)]
-    asked.append(smp.get(Attribute.PORT_INFO, 3, 1, port if kind == 2 else 0))
+    asked.append(smp.get(Attribute.PORT_INFO, 3, 1, modifier=port if kind == 2 else 0))
     state = bytes.fromhex("feed5ec2e7000001" + "00000000000055aa" + "1234") + port_info(4)[18:]
     data = (node_info(kind, guid=guid, local_port=port), description, state)
     replies = [reply(one, value) for one, value in zip(asked, data, strict=True)]
