@@ -26,12 +26,19 @@ import click
 from agent.encode import Naming
 from agent.errors import Rejected, Unavailable
 from agent.exits import print_line, print_lines, report
-from agent.kube import diff
 from agent.kube.annotation import MAX_AGE
 from agent.kube.answers import UID_PATH, Failure, Kube, failure_of
 from agent.kube.api import MAX_CONNECTIONS
-from agent.kube.change import Change, forgetting, removal
-from agent.kube.listing import pages
+from agent.kube.change import (
+    Change,
+    cleanup_command,
+    forgetting,
+    kubectl_removal,
+    managers_text,
+    owned,
+    removal,
+)
+from agent.kube.commands import done_lines, planned_lines
 from agent.kube.managed_fields import (
     IB,
     LABEL,
@@ -43,9 +50,8 @@ from agent.kube.managed_fields import (
     prefix_of,
     state_of,
 )
-from agent.kube.negotiation import ask, get_node, negotiate
-from agent.kube.ownership import cleanup_command, kubectl_removal, managers_text, owned
-from agent.kube.this_host import error_of
+from agent.kube.negotiation import negotiate
+from agent.kube.nodes import ask, error_of, get_node, pages
 from agent.limits import thread_fault
 from agent.text import listed
 
@@ -121,7 +127,7 @@ def _print_changes(changes: Sequence[Change], naming: Naming) -> list[Change]:
     """
     shown = [change for change in changes if change.is_due or change.left_alone]
     for change in shown:
-        print_lines(diff.planned(change))
+        print_lines(planned_lines(change))
     # An agent writes at least the time of its annotation anew, every hour; two clocks may differ.
     recent = [
         change.node
@@ -260,7 +266,7 @@ def forget_lost(kube: Kube, node: str | None, naming: Naming, *, yes: bool) -> N
     changes = losses(read_nodes(kube, node), Keys(naming))
     due = [change for change in changes if change.is_due]
     for change in due:
-        print_lines(diff.planned(change))
+        print_lines(planned_lines(change))
     if not changes:
         click.echo(NOTHING)
     if due and not yes:
@@ -395,7 +401,7 @@ def remove_owned(kube: Kube, change: Change) -> NodeResult:
     outcome = negotiate(change, kube, is_current=False)
     node, fault = f"Node {change.node}: ", outcome.fault
     kind = outcome.failure.kind if outcome.failure else None
-    return NodeResult(diff.done(outcome)[0], fault and node + fault.removeprefix(node), kind)
+    return NodeResult(done_lines(outcome)[0], fault and node + fault.removeprefix(node), kind)
 
 
 def remove_foreign(kube: Kube, shown: Removal) -> NodeResult:

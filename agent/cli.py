@@ -231,7 +231,7 @@ def cleanup(
 ) -> None:
     from agent.cleanup import clean_up, clean_up_foreign, forget_lost
     from agent.kube.api import connect
-    from agent.kube.this_host import of_this_host
+    from agent.kube.nodes import of_this_host
     from agent.sources.observe import read_boot_id
     from agent.sysfs.reader import LiveRoot
 

@@ -95,7 +95,7 @@ def target(flags: Flags, host: Host) -> Target:
     """
     from agent.kube.api import connect
     from agent.kube.commands import target
-    from agent.kube.this_host import of_this_host
+    from agent.kube.nodes import of_this_host
     from agent.sources.observe import read_boot_id
 
     kube, name = connect(flags["kubeconfig"], flags["context"]), node_name(flags)

@@ -117,39 +117,23 @@ class Faults:
 
     def observed(self, observation: Observation) -> list[Notice]:
         """Return the new faults; a link or NIC that was not read now keeps that of before."""
+        now: dict[tuple[EventReason, str], tuple[object, str]] = {}  # with a sentence
+        for link in observation.read_links:
+            verdict = link.verdict
+            is_bad = verdict and verdict.is_unstable
+            fault = (verdict.end, verdict.text) if verdict and is_bad else (None, "")
+            now[EventReason.LINK_UNSTABLE, link.interface] = fault
+        for nic in observation.nic_health:
+            ports = (role for role in observation.backend if nic.pci in backend_functions([role]))
+            names = listed([role.interface for role in ports], MAX_NAMED)
+            in_error = {reporter.name for reporter in nic.in_error}
+            now[EventReason.NIC_UNHEALTHY, f"NIC {nic.pci} ({names})"] = in_error, nic.fault or ""
         notices = []
-        for reason, parts in (
-            (EventReason.LINK_UNSTABLE, _of_links(observation)),
-            (EventReason.NIC_UNHEALTHY, _of_nics(observation)),
-        ):
-            for name, (part, text) in parts.items():
-                if part and part != self._known.get((reason, name)):
-                    notices.append(Notice(reason, name, visible(f"{name}: {text}", MAX_TEXT)))
-                self._known[reason, name] = part
+        for (reason, name), (part, text) in now.items():
+            if part and part != self._known.get((reason, name)):
+                notices.append(Notice(reason, name, visible(f"{name}: {text}", MAX_TEXT)))
+            self._known[reason, name] = part
         return notices
-
-
-Parts = dict[str, tuple[object, str]]  # by subject: what is at fault, and a sentence
-
-
-def _of_links(observation: Observation) -> Parts:
-    """Return the links that were read, each with its bad end if it has errors now."""
-    verdicts = {link.interface: link.verdict for link in observation.read_links}
-    return {
-        name: (verdict.end, verdict.text) if verdict and verdict.is_unstable else (None, "")
-        for name, verdict in verdicts.items()
-    }
-
-
-def _of_nics(observation: Observation) -> Parts:
-    """Return the NICs whose drivers told, each with its reporters in error."""
-    parts: Parts = {}
-    for nic in observation.nic_health:
-        ports = (role for role in observation.backend if nic.pci in backend_functions([role]))
-        names = listed([role.interface for role in ports], MAX_NAMED)
-        in_error = {reporter.name for reporter in nic.in_error}
-        parts[f"NIC {nic.pci} ({names})"] = in_error, nic.fault or ""
-    return parts
 
 
 def of_flapping(interfaces: Iterable[str]) -> list[Notice]:

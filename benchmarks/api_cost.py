@@ -25,7 +25,8 @@ from typing import NamedTuple, Self
 from agent.kube.annotation import Annotation
 from agent.kube.answers import Failure
 from agent.kube.change import Desired, change_to
-from agent.kube.negotiation import ask, get_node, negotiate
+from agent.kube.negotiation import negotiate
+from agent.kube.nodes import ask, get_node
 from benchmarks.server_meter import Meter, Reading
 from tests.support.kube.agents import install
 from tests.support.kube.clock import Clock

@@ -35,7 +35,8 @@ from agent.kube.answers import Failure
 from agent.kube.api import connect
 from agent.kube.change import Desired, body, change_to
 from agent.kube.managed_fields import Keys
-from agent.kube.negotiation import get_node, negotiate
+from agent.kube.negotiation import negotiate
+from agent.kube.nodes import get_node
 from agent.memory import Fact
 from benchmarks.relay import account
 from tests.support.kube.cluster import MERGE, Cluster

@@ -15,7 +15,7 @@ Invariants:
   A verdict of `fail` stays while a cable cannot be compared and none is found to be wrong.
 - Remarks (severity INFO) are no part of a verdict.
 
-Pure: times are seconds of a clock that never jumps (agent/daemon/awake_clock.py).
+Pure: times are seconds of a clock that never jumps (agent/daemon/loop.py).
 """
 
 from __future__ import annotations

@@ -123,7 +123,12 @@ class Comparison:
         if self.plan and rows is None:
             raise Unavailable(self.plan.problem or NOT_READ)
         try:
-            expected = self._merged(labels, rows)
+            if (labels, rows) != self._parts:
+                self._parts, self._expected = (), self._good or Expected()
+                of_node = from_labels(labels, self.naming, f"Node {self.node}")
+                self._expected = merged([rows, of_node] if rows else [of_node])
+                self._parts = labels, rows
+            expected = self._expected
         except Malformed as error:
             expected = self._last_good(error)
         observation = cycle.observation
@@ -155,15 +160,6 @@ class Comparison:
         )
         self._heard = {link.interface: link for link in links if link.neighbors}
         return observation._replace(lldp=Seen(links))
-
-    def _merged(self, labels: Mapping[str, str], rows: Expected | None) -> Expected:
-        """Return the whole expected half; raises Malformed if its parts contradict each other."""
-        if (labels, rows) != self._parts:
-            self._parts, self._expected = (), self._good or Expected()
-            of_node = from_labels(labels, self.naming, f"Node {self.node}")
-            self._expected = merged([rows, of_node] if rows else [of_node])
-            self._parts = labels, rows
-        return self._expected
 
     def _last_good(self, error: Malformed) -> Expected:
         """Return the expected half before a contradiction; raises that if there was none."""

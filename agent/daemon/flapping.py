@@ -58,7 +58,7 @@ def facts_of(known: Known, labels: Mapping[str, str], keys: Keys) -> Facts:
         if interface := keys.interface(key):
             own.setdefault(interface, []).append((key, value))
     ports = {name: PortFacts(gbps.get(name), tuple(pairs)) for name, pairs in own.items()}
-    return Facts(ports, (labels.get(keys.flavor), labels.get(keys.accelerator)))
+    return Facts(ports, (labels.get(f"{keys.prefix}/flavor"), labels.get(keys.accelerator)))
 
 
 @dataclass(slots=True)
@@ -139,7 +139,12 @@ class Flapping:
         names = self._differing()
         ports = [self._ports.get(name) for name in names]
         is_other = self._desired.rest != self._applied.rest
-        if not ports or is_other or any(map(self._counts_less, names)):
+        desired, on_node = self._desired.ports, self._applied.ports
+        counts_less = any(
+            (desired.get(name, NO_PORT).gbps or 0.0) < (on_node.get(name, NO_PORT).gbps or 0.0)
+            for name in names
+        )
+        if not ports or is_other or counts_less:
             return -math.inf
         return min(-math.inf if not port or port.until is None else port.until for port in ports)
 
@@ -151,10 +156,6 @@ class Flapping:
         for name in self._differing():
             if port := self._ports.get(name):
                 port.wait(now)
-
-    def _counts_less(self, name: str) -> bool:
-        now, on_node = (facts.ports.get(name, NO_PORT) for facts in (self._desired, self._applied))
-        return (now.gbps or 0.0) < (on_node.gbps or 0.0)
 
     def _differing(self) -> set[str]:
         """Return the interfaces whose state on the Node is not the desired state."""

@@ -16,12 +16,13 @@ Invariants:
 from __future__ import annotations
 
 import math
+import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
-from agent.daemon.awake_clock import MAX_LATENESS, AwakeClock
 from agent.daemon.background import BackgroundTask, Companion, Poller
 from agent.daemon.flapping import Facts, Flapping, facts_of
 from agent.daemon.observer import Cycle, Observer
@@ -39,6 +40,67 @@ from agent.telemetry.reporter import Reporter
 
 HEARTBEAT_INTERVAL = 20.0  # seconds; the longest wait, so that /healthz sees the loop turn
 SETTLE_TIMEOUT = 5.0  # seconds that the first apply waits for the results of the pollers
+# Seconds by which a wait may exceed its timeout on a busy machine
+MAX_LATENESS = 30.0
+MISSED = 10.0  # by which it does if a cable may have been moved meanwhile
+
+
+class AwakeClock:
+    """A clock without the time in which the agent could not run; call it for the seconds awake.
+
+    Invariant: nothing expires while the agent could not have renewed it. The wall clock jumps when
+    NTP steps it, and a monotonic clock runs on while a machine is suspended or a container is
+    frozen: each neighbor's TTL and each hold would expire at the moment of waking up, though the
+    switch has sent frames all the time. So the time between two calls is left out where it exceeds
+    what a busy machine explains, less the timeout of a wait between them (`waits`).
+
+    A freeze may begin in a wait or in the midst of an observation: the call that follows it, from
+    whatever thread, notices it.
+
+    `clock` is CLOCK_BOOTTIME, which counts suspension, so that it can be detected.
+    """
+
+    def __init__(
+        self, clock: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME)
+    ) -> None:
+        self.woke_at = -math.inf  # the last call that noticed more than MISSED seconds lost
+        self._clock = clock
+        self._left_out = 0.0
+        self._lock = threading.Lock()
+        self._called_at = clock()
+        self._awaited_until = -math.inf  # the end of the wait under way
+        self._missed = 0.0  # the longest time lost that `missed` has not returned
+
+    def __call__(self) -> float:
+        with self._lock:
+            now = self._clock()
+            lost = now - max(self._called_at, self._awaited_until)
+            self._called_at = now
+            if lost > MAX_LATENESS:
+                self._left_out += lost
+            if lost > MISSED:
+                self._missed = max(self._missed, lost)
+                self.woke_at = now - self._left_out
+            return now - self._left_out
+
+    def left_out(self) -> float:
+        """Return the seconds that it is behind CLOCK_BOOTTIME."""
+        return self._left_out
+
+    def waits(self, timeout: float) -> None:
+        """Record that a wait of so many seconds begins, which `missed` ends."""
+        self()
+        self._awaited_until = self._called_at + timeout
+
+    def missed(self) -> float:
+        """Return the seconds lost in one piece since the last call, 0.0 if not more than MISSED.
+
+        They are left out if they are more than MAX_LATENESS.
+        """
+        self()
+        self._awaited_until = -math.inf
+        lost, self._missed = self._missed, 0.0
+        return lost
 
 
 class EventSources(Protocol):
@@ -115,7 +177,18 @@ class Loop:
         self._catch_up()
         for event in events:
             self._handle(event)
-        self._collect()
+        now = self.clock()
+        collected = [poller for poller in self._all_pollers if poller.collect(now)]
+        if collected:
+            self._has_new_results = True
+        if collected or now >= self.verification.next_due():
+            self.schedule.results(now)
+        result = self._request.take()
+        if isinstance(result, Exception):  # no thread could be started, or a bug
+            self._node = None
+            self._failed(Failure("helper", str(result) or repr(result)))
+        elif result is not None:
+            self._finished(result, now)
         self.reporter.heartbeat()
 
     def _catch_up(self) -> None:
@@ -172,7 +245,8 @@ class Loop:
         cycle = self.observer.observe(refresh=refresh)
         for poller in self._all_pollers:
             poller.observed(cycle.observation)
-        cycle = self.verification.observed(cycle, self.clock(), refresh=refresh)
+        verdict = self.verification.observed(cycle, self.clock(), refresh=refresh)
+        cycle = cycle._replace(annotation=replace(cycle.annotation, verdict=verdict))
         self._cycle, now = cycle, self.clock()
         self._flapping.observed(now, self._facts(cycle))
         roles = self.observer.memories.roles
@@ -263,7 +337,7 @@ class Loop:
 
         Rules: SIGHUP repairs the Node, any other signal but SIGCHLD ends the loop. Of results, a
         late device has facts to observe, and opened packet sockets have frames to receive;
-        `_collect` takes all others. The health of a NIC is in no file: a companion asks.
+        `turn` takes all others. The health of a NIC is in no file: a companion asks.
         """
         now, (kind, subject) = self.clock(), event
         if kind == "frames" or event == ("results", "sockets"):
@@ -293,21 +367,6 @@ class Loop:
         self.schedule.extend(now, self._expires_at())
         if has_new:
             self.schedule.trigger(now)
-
-    def _collect(self) -> None:
-        """Take the results of finished polls and of a finished request."""
-        now = self.clock()
-        collected = [poller for poller in self._all_pollers if poller.collect(now)]
-        if collected:
-            self._has_new_results = True
-        if collected or now >= self.verification.next_due():
-            self.schedule.results(now)
-        result = self._request.take()
-        if isinstance(result, Exception):  # no thread could be started, or a bug
-            self._node = None
-            self._failed(Failure("helper", str(result) or repr(result)))
-        elif result is not None:
-            self._finished(result, now)
 
     def _finished(self, result: Result, now: float) -> None:
         """Handle the result of a request: a failure, the Node as first read, or an apply.

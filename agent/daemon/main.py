@@ -20,9 +20,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from agent.daemon.awake_clock import AwakeClock
 from agent.daemon.background import BackgroundTask, Companion, pollers
-from agent.daemon.loop import EventSources, Loop, PortStates
+from agent.daemon.loop import AwakeClock, EventSources, Loop, PortStates
 from agent.daemon.observer import Observer
 from agent.daemon.policy_check import PolicyCheck
 from agent.daemon.schedule import Schedule, Settings
@@ -37,8 +36,8 @@ from agent.host import Host
 from agent.kube.answers import Kube
 from agent.kube.api import connect
 from agent.kube.managed_fields import Keys
+from agent.kube.nodes import of_this_host
 from agent.kube.reconcile import Reconciler
-from agent.kube.this_host import of_this_host
 from agent.limits import use_one_arena
 from agent.live_host import live_host, with_fork_server
 from agent.lldp.driver_flags import DriverFlags, private_flags

@@ -114,7 +114,12 @@ class Observer:
             self.memories.roles.seed(pins(annotation, globs), seen)
         boot_id = self._cycle.observation.boot_id if self._cycle else None
         on_node = published(annotation, kept, self.keys, boot_id, globs)
-        age = self._age(annotation, boot_id) if annotation else 0.0
+        age = -1.0  # seconds since the last report; only over a boot by the wall clock
+        if annotation and annotation.uptime and boot_id in {annotation.reported.boot_id} - {None}:
+            age = self.host.clock() - annotation.uptime
+        if annotation and age < 0:
+            at = annotation.reported.time
+            age = 0.0 if at is None else self.wall() - at
         on_node = on_node._replace(overdue=max(age - self.settings.resync, 0.0))
         self._memory.seed(on_node, self.host.clock())
         self._annotation = annotation
@@ -122,15 +127,6 @@ class Observer:
         self.memories.switch_names.seed(switches(on_node.rows))
         self._expect(on_node.rows, self._started)
         return [*on_node.rows, *on_node.excluded]
-
-    def _age(self, annotation: Annotation, boot_id: str | None) -> float:
-        """Return the seconds since the last report; only over a boot by the wall clock."""
-        reported = annotation.reported
-        if annotation.uptime and boot_id is not None and reported.boot_id == boot_id:
-            age = self.host.clock() - annotation.uptime
-            if age >= 0:
-                return age
-        return 0.0 if reported.time is None else self.wall() - reported.time
 
     def observe(self, *, refresh: bool = True) -> Cycle:
         """Run one cycle; `refresh` reads the facts of all devices anew."""

@@ -28,7 +28,6 @@ from agent.text import Json
 
 Signature = tuple[tuple[int, ...], ...]
 
-VERB = "plan"
 # Seconds.
 TIMEOUT = 30.0  # for the helper
 LOOK_INTERVAL = 30.0  # between two looks at the files
@@ -61,7 +60,7 @@ def signature(files: Iterable[str]) -> Signature:
 
 def by_helper(payload: Json) -> Json:
     """Read the rows of a node in a helper; raises Unavailable."""
-    return call(VERB, payload, TIMEOUT)
+    return call("plan", payload, TIMEOUT)
 
 
 @dataclass(slots=True)

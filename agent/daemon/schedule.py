@@ -31,7 +31,7 @@ Invariants:
 - No change is forgotten: the state desired while an apply is under way is compared with the state
   that this apply carries.
 
-Pure: times are seconds of a clock that never jumps (agent/daemon/awake_clock.py), `random` returns
+Pure: times are seconds of a clock that never jumps (agent/daemon/loop.py), `random` returns
 a float in [0, 1).
 """
 
@@ -108,7 +108,7 @@ class Schedule:
         self._random = random
         self._triggered = True  # since the last observation, its recheck aside
         self._observed_at = self._refreshed_at = -math.inf
-        # Of requests the earliest times by their own cause; `_due` has what delays all
+        # Of requests the earliest times by their own cause; `step` has what delays all
         self._at = dict.fromkeys(Due, math.inf) | {Due.TRIGGER: now}
         self._apply_at = now  # no request before this time
         self._started_at = -math.inf  # of the last request
@@ -307,22 +307,10 @@ class Schedule:
         return frozenset(key for key, until in self._refused.items() if until > now)
 
     def step(self, now: float) -> Actions:
-        """Return the actions that are due at `now`, and the time until the next that is not."""
-        times = self._due()
-        due = {cause for cause, at in times.items() if now >= at}
-        requests = due - OBSERVE
-        return Actions(
-            wait=min((at - now for at in times.values() if at > now), default=math.inf),
-            observe=not due.isdisjoint(OBSERVE),
-            refresh=not due.isdisjoint(REFRESH),
-            apply=bool(requests),
-            resync=not requests.isdisjoint({Due.RESYNC, Due.RETRY}),
-            reread=Due.REPAIR in requests,
-            look=requests == {Due.LOOK},
-        )
+        """Return the actions that are due at `now`, and the time until the next that is not.
 
-    def _due(self) -> dict[Due, float]:
-        """Return the time of each cause, of requests only while a request may be made."""
+        A request is due only while one may be made.
+        """
         times = dict(self._at)
         is_changed = self._applied is None or self._desired != self._applied
         times[Due.RETRY] = min(self._refused.values(), default=math.inf)
@@ -339,7 +327,17 @@ class Schedule:
             waits = cause is not Due.LOOK and (has_nothing_to_apply or waits_to_repair)
             is_open = not (waits or self._is_applying)
             times[cause] = max(times[cause], earliest) if is_open else math.inf
-        return times
+        due = {cause for cause, at in times.items() if now >= at}
+        requests = due - OBSERVE
+        return Actions(
+            wait=min((at - now for at in times.values() if at > now), default=math.inf),
+            observe=not due.isdisjoint(OBSERVE),
+            refresh=not due.isdisjoint(REFRESH),
+            apply=bool(requests),
+            resync=not requests.isdisjoint({Due.RESYNC, Due.RETRY}),
+            reread=Due.REPAIR in requests,
+            look=requests == {Due.LOOK},
+        )
 
     @property
     def _window(self) -> float:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agent.daemon.observer import Cycle
@@ -68,17 +68,8 @@ class Verification:
         }
         return before != self._labels
 
-    def observed(self, cycle: Cycle, now: float, *, refresh: bool) -> Cycle:
-        """Compare a cycle; return it with the verdict in its annotation."""
-        remembered = self._verdict(cycle, now, refresh=refresh)
-        return cycle._replace(annotation=replace(cycle.annotation, verdict=remembered))
-
-    def next_due(self) -> float:
-        """Return the time at which another comparison may change the verdict."""
-        return self._comparison.next_due if self._comparison else math.inf
-
-    def _verdict(self, cycle: Cycle, now: float, *, refresh: bool) -> Remembered | None:
-        """Compare, report, and return what is to be remembered."""
+    def observed(self, cycle: Cycle, now: float, *, refresh: bool) -> Remembered | None:
+        """Compare a cycle, report, and return what its annotation remembers of the verdict."""
         if self._labels is None:
             return None
         boot_id, plan = cycle.observation.boot_id, self.plan
@@ -104,3 +95,7 @@ class Verification:
         facts = {"reason": "; ".join(filter(None, reasons))}
         self.reporter.judged(Current(Verdict.NO_PLAN, facts, gone=gone))
         return None
+
+    def next_due(self) -> float:
+        """Return the time at which another comparison may change the verdict."""
+        return self._comparison.next_due if self._comparison else math.inf

@@ -26,7 +26,7 @@ from agent.fleet.json_items import Item, Items
 from agent.fleet.model import Fleet, FleetNode, FleetPort
 from agent.fleet.nodes import NodeReader
 from agent.kube.answers import Kube, objects, one_line, part
-from agent.kube.listing import pages
+from agent.kube.nodes import pages
 from agent.limits import uncollected
 from agent.text import Json, natural, visible
 

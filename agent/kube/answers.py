@@ -68,7 +68,7 @@ SUCCESSES = (200, 201)
 DENIALS = (400, 403, 422)
 CONFLICT = "FieldManagerConflict"
 # Kinds of failure
-ANOTHER_HOST = "another-host"  # of agent/kube/this_host.py
+ANOTHER_HOST = "another-host"  # of agent/kube/nodes.py
 NO_ROOM = "no-room"  # of agent/kube/reconcile.py
 UID_PATH = "/metadata/uid"  # of a JSON patch
 PAGES = frozenset({"list", "survey"})

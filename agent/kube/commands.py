@@ -2,7 +2,12 @@
 
 Invariants:
 - A Node that cannot be read ends a command before it changes anything.
-- Changes, made or planned, are returned as lines for an operator.
+- Changes, made or planned, are returned as lines for an operator, in the form of a diff:
+
+    + key=value          the Node gets the label
+    - key=value          the Node loses it; a changed value is a - and a + line
+    = key=value          left alone, or not published, with the managers that own it
+    ! key                refused, with the API server's message, or `the same` as the key before
 """
 
 from __future__ import annotations
@@ -10,14 +15,15 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agent.check import Check, Step, absent, missing, there
 from agent.encode import Naming
-from agent.kube import MANAGER, diff
+from agent.kube import MANAGER
 from agent.kube.annotation import (
     Annotation,
     annotation_of,
@@ -27,9 +33,10 @@ from agent.kube.annotation import (
     lost_in,
     without_future,
 )
-from agent.kube.answers import ANOTHER_HOST, Failure, Kube
-from agent.kube.change import Change, Desired, change_to
+from agent.kube.answers import ANOTHER_HOST, Failure, Kube, one_line
+from agent.kube.change import Change, Desired, ForeignField, LabelChange, change_to, managers_text
 from agent.kube.managed_fields import (
+    ANNOTATION,
     LABEL,
     Field,
     Keys,
@@ -39,16 +46,16 @@ from agent.kube.managed_fields import (
     owned_labels,
     state_of,
 )
-from agent.kube.negotiation import get_node, negotiate
+from agent.kube.negotiation import Outcome, negotiate
+from agent.kube.nodes import error_of, get_node, of_this_host
 from agent.kube.policy import INSTALL, check_policy
 from agent.kube.remembered import annotate, published, switches
-from agent.kube.this_host import error_of, of_this_host
 from agent.labels.render import Rendered
 from agent.memory import Known, Memory, remembered
 from agent.model import Observation, Problem
 from agent.nvml.domain import conflicts
 from agent.sources.pci import place
-from agent.text import utc
+from agent.text import many, missing_since, utc
 
 if TYPE_CHECKING:
     from agent.host import Host
@@ -62,6 +69,7 @@ COMMANDS = {  # by the kind of a failure
     "unauthorized": "kubectl auth whoami",
 }
 OTHER = "kubectl get --raw /readyz"
+VERBS = {"added": "add", "changed": "change", "removed": "remove"}
 # Whoever looks into the rights of a Pod's account is another user.
 _ACCOUNT = re.compile(r'User "(system:serviceaccount:[a-z0-9.:-]+)"')
 
@@ -138,7 +146,7 @@ def _time(seconds: int | None) -> str | None:
 def target(kube: Kube, name: str, naming: Naming, former: Collection[str] = ()) -> Target:
     """Get the Node; raises Unavailable with the reason if that fails.
 
-    Raises Misdirected for that of another host (agent/kube/this_host.py).
+    Raises Misdirected for that of another host (agent/kube/nodes.py).
     """
     node = get_node(kube, name)
     if isinstance(node, Failure):
@@ -168,15 +176,15 @@ def planned(
     todo = change_to(on.node, desired, on.keys)
     todo = replace(todo, has_news=todo.has_news or is_stale(before, now))
     problems = [f"{problem.subject}: {problem.text}" for problem in todo.problems]
-    return todo, [*diff.planned(todo), *problems]
+    return todo, [*planned_lines(todo), *problems]
 
 
 def publish(on: Target, todo: Change) -> tuple[list[str], str | None]:
     """Apply a change if it is due; return the lines of what was done, and of a failure."""
     if not todo.is_due:
-        return diff.planned(todo), None
+        return planned_lines(todo), None
     outcome = negotiate(todo, on.kube, is_current=False)
-    return diff.done(outcome), outcome.fault
+    return done_lines(outcome), outcome.fault
 
 
 def check(kube: Kube, name: str, boot_id: str | None) -> Check:
@@ -198,3 +206,81 @@ def check_admission(kube: Kube, name: str) -> Check:
     if state.in_force:
         return there("admission policy in force")
     return missing(Step.CLUSTER, f"admission policy not in force: {state.text}", INSTALL)
+
+
+def planned_lines(change: Change) -> list[str]:
+    """Return what the change would do to the Node; the first line sums them up."""
+    counts = Counter(change.verb for change in change.label_changes)
+    todo = ", ".join(f"{VERBS[verb]} {counts[verb]}" for verb in sorted(counts))
+    summary = todo and f"would {todo} label{'s' * (len(change.label_changes) != 1)}"
+    if change.only_forgets and not todo:
+        summary = f"would forget {many(len(change.forgotten), 'lost interface')}"
+    return [
+        f"Node {change.node}: {summary or 'no label changes'}",
+        *_diff(change.label_changes),
+        *_removed_annotations(change),
+        *(f"- lost {row}, {missing_since(row.lost_since or None)}" for row in change.forgotten),
+        *map(_left_alone, change.left_alone),
+        *_foreign(change),
+        *(f"  {key}: unchanged, recently refused" for key in change.postponed),
+    ]
+
+
+def done_lines(outcome: Outcome) -> list[str]:
+    """Return the changes that were made, then the keys taken over, left alone and refused."""
+    change, changes = outcome.change, outcome.changes
+    if change.only_forgets and outcome.is_complete:
+        summary = f"{many(len(change.forgotten), 'lost interface')} forgotten"
+    elif changes:
+        verbs = {change.verb for change in changes}
+        verb = verbs.pop() if len(verbs) == 1 else "changed"
+        summary = f"{many(len(changes), 'label')} {verb}"
+    elif outcome.failure and outcome.failure.maybe_done:
+        summary = "outcome unknown"
+    else:
+        summary = "up to date" if outcome.is_complete else "nothing applied"
+    texts = [refusal.text for refusal in outcome.refused]
+    return [
+        f"Node {change.node}: {summary}",
+        *_diff(changes),
+        *(_removed_annotations(change) if outcome.is_complete else []),
+        *map(_left_alone, outcome.left_alone),
+        *_foreign(change),
+        *(
+            f"  {field.key}: taken over from {one_line(field.manager)}"
+            + ("" if field.value is None else f" ({field.value})")
+            for field in outcome.taken
+        ),
+        # A message that is about several keys is there once.
+        *(
+            f"! {refusal.key}: refused: {'the same' if refusal.text == before else refusal.text}"
+            for before, refusal in zip([None, *texts], outcome.refused, strict=False)
+        ),
+    ]
+
+
+def _diff(changes: Iterable[LabelChange]) -> Iterable[str]:
+    for key, before, after in changes:
+        if before is not None:
+            yield f"- {key}={before}"
+        if after is not None:
+            yield f"+ {key}={after}"
+
+
+def _removed_annotations(change: Change) -> list[str]:
+    """Return a line for an annotation that goes; a changed annotation is not worth a line."""
+    return [f"- annotation {key}" for kind, key in sorted(change.gone) if kind == ANNOTATION]
+
+
+def _foreign(change: Change) -> Iterable[str]:
+    for field in change.foreign:
+        managers = one_line(managers_text(field.managers))
+        yield f"= {field.key}={field.value}: not published, held by {managers}"
+    if change.foreign:
+        yield f"  bwagent cleanup --foreign --node-name {change.node} removes what is not published"
+
+
+def _left_alone(field: ForeignField) -> str:
+    managers = one_line(managers_text(field.managers))
+    wanted = f"; bwagent wants {field.wanted}" if field.wanted is not None else ""
+    return f"= {field.key}={field.value or '?'}: left alone, held by {managers}{wanted}"

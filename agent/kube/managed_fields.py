@@ -4,7 +4,7 @@ Invariants:
 - A label is owned if its key is in the label table *and* managedFields list it for manager
   `bwagent`, operation Apply. A prefix proves nothing: the site's expected half lives below the same
   prefixes.
-- Fields that manager `bwagent` has outside the table (agent/kube/ownership.py: under a former
+- Fields that manager `bwagent` has outside the table (agent/kube/change.py: under a former
   prefix, say, or of a second agent) are in each request as well, since server-side apply removes
   what its manager leaves out.
 - A missing, null or mistyped part of a Node reads as empty.
@@ -122,16 +122,6 @@ class Keys:
     def tiers(self) -> tuple[str, ...]:
         """The keys of the tiers above the leaf group, closest first."""
         return tuple(key for row in LABELS if row.tier for key in keys_of(row, self.naming))
-
-    @property
-    def flavor(self) -> str:
-        """The key of the flavor."""
-        return f"{self.prefix}/flavor"
-
-    @property
-    def speed(self) -> str:
-        """The key of the speed label below P."""
-        return f"{self.prefix}/speed.current"
 
     def family(self, field: Field) -> str | None:
         """Return `P`, `IB`, `ACC`, `observed` or `former`; None for any other key."""

@@ -43,7 +43,6 @@ from agent.kube.managed_fields import (
     FORMER,
     LABEL,
     Field,
-    Fields,
     FieldSet,
     Node,
     differing,
@@ -221,29 +220,34 @@ class _Session:
             self._applies += 1
             answer = self._kube(request)
             if answer.node is not None:
-                self._accept(answer, answer.node, families, fields)
+                # The Node is as stored; what the server has not stored is refused.
+                stored = select(state_of(answer.node).fields, fields)
+                lost = self.changes(families) & differing(fields, stored)
+                self._managed, self._node = stored, answer.node
+                self._is_current = self._is_accepted = True
+                if lost:
+                    denial = replace(answer, message=NOT_STORED)
+                    self.refuse(lost, denial, {field.key for field in lost})
                 return answer
             if self._may_be_of_older_node(answer):
-                unread = self._read()
-                if unread is None and self._request(families, force=force) != (request, fields):
-                    force = False
-                    continue
-                answer = unread or answer
+                name = self._change.node
+                read = self._kube({"operation": "get", "node": name})
+                self._reads += 1
+                if read.node is None:
+                    # The failure of the GET, whatever its status, refuses no key.
+                    answer = replace(read, error=failure_of(read, name).kind)
+                else:
+                    self._begin(renewed(read.node, self._change))
+                    self._node, self._is_current = read.node, True
+                    if self._request(families, force=force) != (request, fields):
+                        force = False
+                        continue
             taken = [self._resolve(cause, families) for cause in answer.conflicts]
             force = force or any(taken)
             limit = MAX_UNAUTHORIZED if answer.status == 401 else 1
             answers[answer.status] += 1
             if answers[answer.status] >= (MAX_CONFLICTS if answer.conflicts else limit):
                 return answer
-
-    def _accept(self, answer: Answer, node: Node, families: Families, fields: Fields) -> None:
-        """Take over the Node as the server has stored it; refuse what it has not stored."""
-        stored = select(state_of(node).fields, fields)
-        lost = self.changes(families) & differing(fields, stored)
-        self._managed, self._node = stored, node
-        self._is_current = self._is_accepted = True
-        if lost:
-            self.refuse(lost, replace(answer, message=NOT_STORED), {field.key for field in lost})
 
     def _may_be_of_older_node(self, answer: Answer) -> bool:
         """Return True if a refusal may be due to a change of the Node since it was read.
@@ -268,18 +272,6 @@ class _Session:
         if not (self._change.outside or self._change.only_forgets):
             return ""
         return state_of(self._node).version if self._node else self._change.version
-
-    def _read(self) -> Answer | None:
-        """Read the Node, and renew the change for it; return the answer if that fails."""
-        name = self._change.node
-        self._reads += 1
-        answer = self._kube({"operation": "get", "node": name})
-        if answer.node is None:
-            # The failure of the GET, whatever its status, refuses no key.
-            return replace(answer, error=failure_of(answer, name).kind)
-        self._begin(renewed(answer.node, self._change))
-        self._node, self._is_current = answer.node, True
-        return None
 
     def _resolve(self, conflict: Cause, families: Families) -> bool:
         """Take over the field of a conflict, or leave it to its manager; True if it is taken.
@@ -330,15 +322,3 @@ class _Session:
             node=self._node,
             requests=self._applies + self._reads,
         )
-
-
-def get_node(kube: Kube, name: str) -> Node | Failure:
-    """Get the metadata of a Node."""
-    answer = ask(kube, {"operation": "get", "node": name})
-    return answer.node or failure_of(answer, name)
-
-
-def ask(kube: Kube, request: Request) -> Answer:
-    """Send a request that needs no negotiation, once more after a 401; return the answer."""
-    answer = kube(request)
-    return kube(request) if answer.status == 401 else answer

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from agent.kube import MANAGER
 from agent.kube.answers import Kube, failure_of
 from agent.kube.managed_fields import LABEL, Field, state_of
-from agent.kube.negotiation import ask
+from agent.kube.nodes import ask
 
 FOREIGN = "bwagent.invalid/policy-check"  # RFC 2606: no domain ends in .invalid
 # A policy is the agent's by its name, or by its message where an overlay has renamed it.

@@ -26,7 +26,8 @@ from dataclasses import dataclass, replace
 from agent.kube.answers import NO_ROOM, SUCCESSES, Answer, Failure, Kube, Request, failure_of
 from agent.kube.change import Change, Desired, change_to
 from agent.kube.managed_fields import Keys, Node, state_of
-from agent.kube.negotiation import Outcome, ask, get_node, negotiate
+from agent.kube.negotiation import Outcome, negotiate
+from agent.kube.nodes import ask, get_node
 
 REFUSALS = (400, 403, 409, 422)  # the Node may be another than the known Node
 OVERLOADED = ("busy", "server")  # kinds of failure after which the Node is not read again

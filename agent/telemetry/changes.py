@@ -83,7 +83,7 @@ class LabelLog:
         counting = sum(bool(role.counted_gbps) for role in seen.backend)
         self._log.info(
             "labels verified",
-            speed=cycle.rendered.labels.get(self._keys.speed),
+            speed=cycle.rendered.labels.get(f"{self._keys.prefix}/speed.current"),
             ports=f"{counting} of {len(seen.backend) + len(absent_ports(seen, cycle.known))}",
             neighbors=sum(len(link.neighbors) for link in seen.links),
             held=held or None,

@@ -44,7 +44,6 @@ from agent.text import visible
 
 if TYPE_CHECKING:  # agent.daemon comes later in the flow of data
     from agent.daemon.observer import Cycle
-    from agent.memory import Known
 
 T = TypeVar("T")
 Family = CounterMetricFamily | GaugeMetricFamily
@@ -207,11 +206,6 @@ def ports(cycle: Cycle) -> Iterable[Sample]:
     return [(("backend",), roles[True]), (("ignored",), roles[False])]
 
 
-def ports_lost(known: Known) -> int | None:
-    """Return the number of ports that left the bus; None while the Node was not read."""
-    return len(known.lost) if known.is_seeded else None
-
-
 def _absent(cycle: Cycle) -> list[AbsentPort]:
     return absent_ports(cycle.observation, cycle.known)
 
@@ -257,11 +251,6 @@ def port_physical_state(cycle: Cycle) -> Iterable[Sample]:
     backend = cycle.observation.backend
     states = [(role.interface, role.port.phys_state) for role in backend]
     return _enumeration(states, PHYSICAL_STATES)
-
-
-def _speed(cycle: Cycle) -> float | None:
-    is_asked = cycle.observation.is_asked("rdma")
-    return _bytes(speed_gbps(cycle.observation, cycle.known) if is_asked else None)
 
 
 def _enumeration(
@@ -350,7 +339,7 @@ OBSERVED: tuple[Metric[Cycle], ...] = (
     Metric("bwagent_ports", GAUGE, "Ports of RDMA devices by role.", ("role",), ports),
     Metric("bwagent_backend_ports_lost", GAUGE,
            "Labeled ports whose HCA is gone from the bus.", (),
-           lambda cycle: single(ports_lost(cycle.known))),
+           lambda cycle: single(len(cycle.known.lost) if cycle.known.is_seeded else None)),
     Metric("bwagent_port_info", GAUGE, "A backend port, always 1.", PORT_INFO, port_info),
     Metric("bwagent_port_state", GAUGE,
            "Logical state of the port: 1 for the state that applies.",
@@ -382,7 +371,8 @@ OBSERVED: tuple[Metric[Cycle], ...] = (
                           for nic in cycle.observation.nic_health for reporter in nic.in_error]),
     Metric("bwagent_speed_bytes_per_second", GAUGE,
            "Sum of the counted rates, speed.current.", (),
-           lambda cycle: single(_speed(cycle))),
+           lambda cycle: single(_bytes(speed_gbps(cycle.observation, cycle.known)
+                                       if cycle.observation.is_asked("rdma") else None))),
     Metric("bwagent_ports_left_out", GAUGE,
            "ACTIVE ports at the rate of the backend that a rule does not count.", (),
            lambda cycle: single(len(left_out(cycle.observation)))),

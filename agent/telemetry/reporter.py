@@ -18,10 +18,9 @@ from agent import __version__
 from agent.grouped import grouped
 from agent.kube.annotation import Annotation
 from agent.kube.answers import ANOTHER_HOST, Failure
-from agent.kube.change import Change
+from agent.kube.change import Change, managers_text
 from agent.kube.managed_fields import Keys
 from agent.kube.negotiation import Outcome, Refusal
-from agent.kube.ownership import managers_text
 from agent.kube.policy import ACCEPTED, INSTALL, PolicyState
 from agent.kube.reconcile import Result
 from agent.memory import Fact

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from agent.daemon.awake_clock import AwakeClock
 from agent.daemon.background import BackgroundTask
+from agent.daemon.loop import AwakeClock
 from agent.daemon.main import KUBE, Io, RunFlags
 from agent.daemon.main import assemble as assemble_agent
 from agent.daemon.observer import Cycle

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from agent.daemon.awake_clock import AwakeClock
+from agent.daemon.loop import AwakeClock
 from agent.events.event import Event
 from agent.kube.annotation import parse
 from agent.telemetry.metrics import Metrics

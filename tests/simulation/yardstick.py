@@ -14,9 +14,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agent.daemon.awake_clock import AwakeClock
 from agent.daemon.background import BackgroundTask
-from agent.daemon.loop import Loop
+from agent.daemon.loop import AwakeClock, Loop
 from agent.daemon.main import Io, RunFlags, assemble
 from agent.events.event import Event
 from agent.host import Host

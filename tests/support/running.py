@@ -12,9 +12,8 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from agent.cabling.expected import Expected
-from agent.daemon.awake_clock import AwakeClock
 from agent.daemon.background import BackgroundTask
-from agent.daemon.loop import Loop
+from agent.daemon.loop import AwakeClock, Loop
 from agent.daemon.main import KUBE, Io, RunFlags, assemble
 from agent.daemon.plan_file import PlanFile
 from agent.daemon.schedule import Settings

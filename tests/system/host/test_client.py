@@ -33,8 +33,7 @@ from agent.kube.api import (
     connect,
     fitting,
 )
-from agent.kube.listing import pages
-from agent.kube.negotiation import get_node
+from agent.kube.nodes import get_node, pages
 from tests.support.kernel_tree import NET, Entries, hca
 from tests.support.kube.command import bwagent
 from tests.support.kubeconfigs import kubeconfig

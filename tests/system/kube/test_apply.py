@@ -20,7 +20,8 @@ from agent.kube.answers import Answer, Failure, Kube, Request
 from agent.kube.api import connect
 from agent.kube.change import ForeignField, change_to
 from agent.kube.managed_fields import owned_labels, state_of
-from agent.kube.negotiation import Outcome, get_node, negotiate
+from agent.kube.negotiation import Outcome, negotiate
+from agent.kube.nodes import get_node
 from tests.support.kube import in_process
 from tests.support.kube.cluster import APPLY, MERGE, Cluster
 from tests.support.nodes import ACCELERATOR_KEY as ACC

@@ -9,7 +9,8 @@ import pytest
 
 from agent.kube.answers import Failure
 from agent.kube.change import change_to
-from agent.kube.negotiation import get_node, negotiate
+from agent.kube.negotiation import negotiate
+from agent.kube.nodes import get_node
 from tests.support.kube import in_process
 from tests.support.kube.agents import Agent, an_agent, install
 from tests.support.kube.cluster import Cluster

@@ -11,7 +11,8 @@ import pytest
 
 from agent.kube.answers import Failure
 from agent.kube.change import change_to
-from agent.kube.negotiation import Outcome, get_node, negotiate
+from agent.kube.negotiation import Outcome, negotiate
+from agent.kube.nodes import get_node
 from tests.support.kube import agents, in_process
 from tests.support.kube.agents import a_node
 from tests.support.kube.cluster import Cluster

@@ -11,7 +11,6 @@ from agent.events.event import Event
 from agent.kube.answers import Answer
 from agent.kube.change import forgetting
 from agent.kube.negotiation import negotiate
-from agent.telemetry.metrics import ports_lost
 from tests.support import nodes
 from tests.support.kernel_tree import BUS, CLASS, HOME, bdf, card, union
 from tests.support.nodes import KEYS, SPEED
@@ -38,7 +37,7 @@ def lost_rows(world: World) -> list[dict[str, Any]]:
 
 def counted(world: World) -> int | None:
     cycle = world.metrics.snapshot.cycle
-    return ports_lost(cycle.known) if cycle else None
+    return len(cycle.known.lost) if cycle and cycle.known.is_seeded else None
 
 
 @pytest.fixture

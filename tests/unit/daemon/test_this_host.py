@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from agent.kube.answers import Answer
-from agent.kube.this_host import of_this_host
+from agent.kube.nodes import of_this_host
 from tests.support.kernel_tree import bdf, hca
 from tests.support.running import BOOT_ID, HOUR, HUP, Api, World
 

@@ -24,7 +24,7 @@ from agent.kube import api as api_module
 from agent.kube.access import Access, Misconfigured, by_service_account, credentials
 from agent.kube.answers import MAX_BODY, Answer, Failure, Request, failure_of
 from agent.kube.api import MAX_STUCK, Api, encode, is_exempt
-from agent.kube.negotiation import get_node
+from agent.kube.nodes import get_node
 from tests.support import certificates
 from tests.support.nodes import FLAVOR, node
 from tests.support.odd_server import reply, says, serving

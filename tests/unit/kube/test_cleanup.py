@@ -36,7 +36,7 @@ from agent.kube.annotation import render
 from agent.kube.answers import Answer, Kube, Request
 from agent.kube.change import Change, removal
 from agent.kube.managed_fields import ANNOTATION, Field
-from agent.kube.this_host import of_this_host
+from agent.kube.nodes import of_this_host
 from agent.memory import Fact
 from tests.support.api_server import labels_in, operations, replies
 from tests.support.nodes import ACCELERATOR_KEY as ACC

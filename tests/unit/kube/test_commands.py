@@ -1,4 +1,4 @@
-"""The Node in the commands: read, planned for an observation, applied, cleaned up."""
+"""The Node in the commands: read, planned for an observation, applied; changes as lines of text."""
 
 from __future__ import annotations
 
@@ -16,16 +16,39 @@ from agent.errors import Misdirected, Unavailable
 from agent.host import Host
 from agent.inputs import observed
 from agent.kube.answers import Answer, Request
-from agent.kube.commands import Target, check, check_admission, planned, publish, target
+from agent.kube.change import change_to, removal
+from agent.kube.commands import (
+    Target,
+    check,
+    check_admission,
+    done_lines,
+    planned,
+    planned_lines,
+    publish,
+    target,
+)
 from agent.kube.managed_fields import ANNOTATION, Field
+from agent.kube.negotiation import negotiate
+from agent.kube.nodes import of_this_host
 from agent.kube.policy import FOREIGN
-from agent.kube.this_host import of_this_host
 from agent.labels.render import Rendered
 from agent.memory import FarEnd
 from agent.model import RdmaDevice, Seen
-from tests.support.api_server import replies
+from tests.support.api_server import a_change, denial, holding, replies
 from tests.support.kernel_tree import CLASS, NET, Kernel, card, host
-from tests.support.nodes import ANNOTATED, BOOT, FLAVOR, KEYS, LEAF, PREFIX, SPEED, node
+from tests.support.nodes import ACCELERATOR_KEY as ACC
+from tests.support.nodes import (
+    ANNOTATED,
+    BOOT,
+    FLAVOR,
+    IB_SPEED,
+    KEYS,
+    LEAF,
+    PREFIX,
+    SPEED,
+    desired,
+    node,
+)
 from tests.support.observations import observation
 from tests.support.remembering import alone
 
@@ -168,3 +191,73 @@ def test_the_admission_policy() -> None:
     found = check_admission(replies(Answer(403, message="no"))[1], "n1")
     assert (found.is_there, found.missing) == (False, None)
     assert found.text.startswith("admission policy not checked: Node n1: not permitted")
+
+
+STALE = f"{PREFIX}/neighbors.current.ibp9.device"
+ALL = {FLAVOR: "roce", SPEED: "3200G", IB_SPEED: "3200G", ACC: "a.1"}
+
+
+def test_changes() -> None:
+    """A plan and its outcome are a diff, with the managers of keys that are left alone and the
+    message for refused ones.
+    """
+    others = {"nfd": {ACC: "b.2"}, "kubectl-label": {STALE: "x"}}
+    before = node({SPEED: "2800G", LEAF: "a"}, others)
+    found = change_to(before, desired(ALL, backed_off=frozenset({IB_SPEED})), KEYS)
+    assert planned_lines(found) == [
+        "Node n1: would add 1, change 1, remove 1 labels",
+        f"+ {FLAVOR}=roce",
+        f"- {LEAF}=a",
+        f"- {SPEED}=2800G",
+        f"+ {SPEED}=3200G",
+        f"= {ACC}=b.2: left alone, held by nfd; bwagent wants a.1",
+        f"= {STALE}=x: not published, held by kubectl-label",
+        "  bwagent cleanup --foreign --node-name n1 removes what is not published",
+        f"  {IB_SPEED}: unchanged, recently refused",
+    ]
+    server = holding({SPEED: "2800G", LEAF: "a"}, {SPEED: "1G"}, first=[denial(f"not {FLAVOR}")])
+    assert done_lines(negotiate(found, server)) == [
+        "Node n1: 2 labels changed",
+        f"- {LEAF}=a",
+        f"- {SPEED}=2800G",
+        f"+ {SPEED}=3200G",
+        f"= {ACC}=b.2: left alone, held by nfd; bwagent wants a.1",
+        f"= {STALE}=x: not published, held by kubectl-label",
+        "  bwagent cleanup --foreign --node-name n1 removes what is not published",
+        f"  {SPEED}: taken over from kubectl-edit (2800G)",
+        f"! {FLAVOR}: refused: not {FLAVOR}",
+    ]
+
+
+def test_a_denial_of_several_keys() -> None:
+    """The server's message, which may name all of them, is there once."""
+    message = f"not {FLAVOR}, not {SPEED}"
+    found, server = (
+        a_change(ALL, {**ALL, FLAVOR: "ib", SPEED: "1G"}),
+        holding(first=[denial(message)]),
+    )
+    assert done_lines(negotiate(found, server))[1:] == [
+        f"! {FLAVOR}: refused: {message}",
+        f"! {SPEED}: refused: the same",
+    ]
+
+
+def test_no_changes() -> None:
+    """A plan without changes, and an outcome without any, are one line."""
+    found = a_change(ALL, ALL)
+    assert planned_lines(found) == ["Node n1: no label changes"]
+    assert done_lines(negotiate(found, holding(dict(ALL)))) == ["Node n1: up to date"]
+    assert done_lines(negotiate(found, lambda _: Answer(500))) == ["Node n1: nothing applied"]
+    lost = Answer(error="cut", maybe_done=True)
+    assert done_lines(negotiate(found, lambda _: lost)) == ["Node n1: outcome unknown"]
+
+
+def test_a_cleanup() -> None:
+    """A cleanup has a line for the annotation, too."""
+    found = removal(node({SPEED: "1G"}), KEYS)
+    lines = [f"- {SPEED}=1G", f"- annotation {KEYS.annotation}"]
+    assert planned_lines(found) == ["Node n1: would remove 1 label", *lines]
+    assert done_lines(negotiate(found, holding({SPEED: "1G"}))) == [
+        "Node n1: 1 label removed",
+        *lines,
+    ]

@@ -13,15 +13,8 @@ from hypothesis import strategies as st
 from agent.kube.answers import KINDS, Answer, Cause, Failure, Request
 from agent.kube.change import ForeignField, LabelChange, change_to, removal
 from agent.kube.managed_fields import FAMILIES, LABEL, Field
-from agent.kube.negotiation import (
-    MAX_NAMINGS,
-    MAX_READS,
-    Outcome,
-    Refusal,
-    Taken,
-    get_node,
-    negotiate,
-)
+from agent.kube.negotiation import MAX_NAMINGS, MAX_READS, Outcome, Refusal, Taken, negotiate
+from agent.kube.nodes import get_node
 from tests.support.api_server import (
     Server,
     a_change,

@@ -13,7 +13,14 @@ import pytest
 from agent.cleanup import removal_patch
 from agent.encode import Naming
 from agent.kube.annotation import MAX_AGE
-from agent.kube.change import Change, ForeignField, change_to
+from agent.kube.change import (
+    BEFORE_FIRST_APPLY,
+    Change,
+    ForeignField,
+    change_to,
+    kubectl_removal,
+    owned,
+)
 from agent.kube.managed_fields import (
     ANNOTATION,
     FORMER,
@@ -24,7 +31,6 @@ from agent.kube.managed_fields import (
     prefix_of,
     state_of,
 )
-from agent.kube.ownership import BEFORE_FIRST_APPLY, kubectl_removal, owned
 from agent.labels.table import LABELS
 from agent.text import utc
 from tests.support.nodes import ACCELERATOR_KEY as ACC

@@ -8,7 +8,7 @@ import pytest
 
 from agent.errors import Unavailable
 from agent.kube.answers import Answer, Kube
-from agent.kube.listing import MAX_ATTEMPTS, MAX_WAIT, Page, pages
+from agent.kube.nodes import MAX_ATTEMPTS, MAX_WAIT, Page, pages
 
 LAST = Answer(200, nodes=[], server="https://k")
 BUSY = Answer(429, message="slow down")
