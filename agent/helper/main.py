@@ -49,8 +49,8 @@ MAX_KILLS = 20  # if there is no parent any more
 def smp(payload: dict[str, Any]) -> dict[str, Any]:
     """Query the far ends of InfiniBand ports, all at once.
 
-    In: {"ports": [["mlx5_0", 1], ...], "timeout_ms": 500, "tries": 2, "library":
-    "libibumad.so.3"}; only ports is required.
+    In: {"ports": [["mlx5_0", 1], ...], "timeout_ms": 500, "library": "libibumad.so.3"}; only ports
+    is required.
     Out: {"ports": [{"device", "port", "exchanges": [{"request": hex, "reply": hex | null, "error":
     reason | null}], "error": reason | null, "text": text | null}]}. Reasons are those of
     agent.reasons.NeighborReason. A port whose `error` is null has a neighbor, which
@@ -63,7 +63,7 @@ def smp(payload: dict[str, Any]) -> dict[str, Any]:
         opener(payload.get("library")),
         [(device, port) for device, port in payload["ports"]],
         payload.get("timeout_ms", TIMEOUT_MS),
-        payload.get("tries", TRIES),
+        TRIES,
     )
     return {"ports": [query.as_json() for query in queries]}
 
@@ -72,8 +72,7 @@ def sa(payload: dict[str, Any]) -> dict[str, Any]:
     """Ask the subnet administrator for the far ends of InfiniBand ports, one after the other.
 
     In: {"ports": [[device, number, lid, sm_lid, sm_sl, pkey_index, subnet_prefix], ...],
-    "timeout_ms": 2000, "library": "libibumad.so.3"}; only ports is required
-    (agent.infiniband.devices.SubnetPort).
+    "library": "libibumad.so.3"}; only ports is required (agent.infiniband.devices.SubnetPort).
     Out: as that of `smp`; agent/infiniband/sa.py decodes the exchanges.
     """
     from agent.infiniband.devices import SubnetPort
@@ -82,7 +81,7 @@ def sa(payload: dict[str, Any]) -> dict[str, Any]:
 
     ports = [SubnetPort(*port) for port in payload["ports"]]
     open_port = opener(payload.get("library"))
-    queries = query_sa(open_port, ports, payload.get("timeout_ms", SA_TIMEOUT_MS))
+    queries = query_sa(open_port, ports, SA_TIMEOUT_MS)
     return {"ports": [query.as_json() for query in queries]}
 
 
@@ -98,8 +97,8 @@ def perf(payload: dict[str, Any]) -> dict[str, Any]:
     """Read the error counters of both ends of links; of those with errors a second time.
 
     In: {"ports": [[device, number, [device, number], far port, far LID | null, seconds], ...],
-    "root": of sysfs, "timeout_ms": 500, "tries": 2, "library": "libibumad.so.3"}; only ports and
-    root are required (agent.infiniband.devices.CounterPort).
+    "root": of sysfs, "library": "libibumad.so.3"}; only ports and root are required
+    (agent.infiniband.devices.CounterPort).
     Out: {"ports": [{"device", "port", "far_port", "readings": [{"time", "near": END, "far": END}],
     "error": null, "text": null}]}; an END has exchanges, error and text as those of `smp`, and
     agent/infiniband/perf.py decodes it. The time is CLOCK_BOOTTIME.
@@ -115,8 +114,7 @@ def perf(payload: dict[str, Any]) -> dict[str, Any]:
         path = "sys/class/infiniband/{}/ports/{}/lid".format(*address)
         return reader.value(path, number)
 
-    limits = payload.get("timeout_ms", TIMEOUT_MS), payload.get("tries", TRIES)
-    queries = CounterQueries(opener(payload.get("library")), lid_of, *limits)
+    queries = CounterQueries(opener(payload.get("library")), lid_of, TIMEOUT_MS, TRIES)
     return {"ports": queries.links(payload["ports"])}
 
 
@@ -222,8 +220,11 @@ def serve_forks(arguments: list[str]) -> int:
 
 def _begin() -> int:
     """Prepare this process to wait for forks; return the descriptor for their answers."""
-    _reset_signals()
-    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGCHLD,))  # sigtimedwait takes it
+    # Restore what a parent has left to this process. With SIGCHLD ignored, the exit status of a
+    # credential plugin would be lost; with SIGALRM ignored or blocked, the alarm.
+    for number in (signal.SIGALRM, signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, (signal.SIGCHLD,))  # sigtimedwait takes it
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)  # orphans become children of this process
     answers = os.dup(1)
     os.dup2(2, 1)  # a C library's output on stdout goes to stderr
@@ -287,7 +288,11 @@ def _run_in_fork(parent: int, answers: int, verb: str, line: bytes | None) -> No
     code = 1
     try:
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        _die_with(parent)
+        # A request of an agent that has died must not reach the API server after the next agent's
+        # GET: end when the parent ends.
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it has ended before the call above
+            os._exit(1)
         payload = json.loads(sys.stdin.buffer.read() if line is None else line)
         answer = memoryview(json.dumps(VERBS[verb](payload)).encode())
         while answer:
@@ -297,27 +302,6 @@ def _run_in_fork(parent: int, answers: int, verb: str, line: bytes | None) -> No
         sys.excepthook(*sys.exc_info())
     finally:
         os._exit(code)
-
-
-def _reset_signals() -> None:
-    """Restore the dispositions and the signal mask that a parent has left to this process.
-
-    With SIGCHLD ignored, the exit status of a credential plugin would be lost; with SIGALRM
-    ignored or blocked, the alarm.
-    """
-    for number in (signal.SIGALRM, signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
-
-
-def _die_with(parent: int) -> None:
-    """End when the parent ends.
-
-    A request of an agent that has died must not reach the API server after the next agent's GET.
-    """
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it has ended before the call above
-        os._exit(1)
 
 
 if __name__ == "__main__":

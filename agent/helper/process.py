@@ -204,7 +204,12 @@ def end(process: Process, kill: Kill = os.kill) -> Remains:
         left.append(psutil.Process(process.pid))
     with suppress(subprocess.TimeoutExpired):
         wait(process, KILL_TIMEOUT)
-    for orphan in _marked(_marks.get(process)):
+    mark, orphans = _marks.get(process), []
+    for other in psutil.process_iter() if mark else ():
+        with suppress(psutil.Error, OSError):
+            if other.environ().get(MARK) == mark:  # inherited
+                orphans.append(other)
+    for orphan in orphans:
         with suppress(ProcessLookupError, PermissionError):
             kill(orphan.pid, signal.SIGKILL)
         left.append(orphan)
@@ -223,18 +228,6 @@ def descendants(process: Process) -> list[psutil.Process]:
     except psutil.Error:  # it has ended
         return []
     return [descendant for descendant in started if _lives(descendant)]
-
-
-def _marked(mark: str | None) -> list[psutil.Process]:
-    """Return the processes with this value of MARK in their environment, as they inherit it."""
-    import psutil
-
-    marked = []
-    for process in psutil.process_iter() if mark else ():
-        with suppress(psutil.Error, OSError):
-            if process.environ().get(MARK) == mark:
-                marked.append(process)
-    return marked
 
 
 def fate(killed: psutil.Process) -> str:
@@ -383,7 +376,10 @@ class ForkServer:
             raise Unavailable(f"{self._name}: {error}") from None
         match = _ANSWER.fullmatch(stdout)
         if not match:  # it has ended or broken the format
-            status = self._exit_status(process) if stdout.count(b"\n") < LINES else 0
+            status = 0  # of one that has only closed its stdout, too
+            if stdout.count(b"\n") < LINES:
+                with suppress(subprocess.TimeoutExpired):
+                    status = wait(process, KILL_TIMEOUT)
             self.stop()  # its next answer would follow the rest of this answer
             return parse_answer(self._name, status, b"", stderr)
         end = match[2]
@@ -423,12 +419,6 @@ class ForkServer:
             raise Unavailable(f"{self._name}: cannot be started: {fault}") from error
         self._process = process
         return process
-
-    def _exit_status(self, process: Process) -> int:
-        """Wait for the fork server's end; 0 if it has only closed its stdout."""
-        with suppress(subprocess.TimeoutExpired):
-            return wait(process, KILL_TIMEOUT)
-        return 0
 
 
 def read_output(process: Process, deadline: float, lines: float = math.inf) -> tuple[bytes, bytes]:

@@ -108,7 +108,10 @@ class Subject(NamedTuple):
 
 def subject_of(key: str, naming: Naming) -> Subject | None:
     """Return the row of a label key; None if the key is of no row."""
-    if key and (row := _whole_keys(naming).get(key)):
+    whole = {naming.accelerator: LABELS[-1]}  # the rows whose keys are below no prefix
+    if naming.tiers:
+        whole |= {naming.tiers[row.tier]: row for row in LABELS if row.tier is not None}
+    if key and (row := whole.get(key)):
         return Subject(key, row, None, "ACC")
     prefix, _, name = key.partition("/")
     prefixes = {"P": naming.prefix, "IB": naming.ib_prefix}
@@ -124,14 +127,6 @@ def is_taken(key: str, naming: Naming) -> bool:
     is_below = prefix in {naming.prefix, naming.ib_prefix}
     is_of_site = name in SITES or "expected" in name.split(".")
     return subject_of(key, naming) is not None or (is_below and is_of_site)
-
-
-def _whole_keys(naming: Naming) -> dict[str, Label]:
-    """Return the rows whose keys are below no prefix."""
-    rows = {naming.accelerator: LABELS[-1]}
-    if naming.tiers:
-        rows |= {naming.tiers[row.tier]: row for row in LABELS if row.tier is not None}
-    return rows
 
 
 def keys_for(naming: Naming, interfaces: Iterable[str]) -> list[str]:

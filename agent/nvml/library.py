@@ -127,18 +127,15 @@ def _call(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
         return function(*arguments)
     except pynvml.NVMLError as error:
         code = error.value & 0xFFFFFFFF  # an enum of C, unsigned
-        raise CallFailed(name, code, _error_text(code)) from None
+        text = f"error {code}"
+        if code == pynvml.NVML_ERROR_FUNCTION_NOT_FOUND:
+            text = "the library has no such function"
+        else:
+            with suppress(pynvml.NVMLError, UnicodeDecodeError):
+                text = pynvml.nvmlErrorString(code) or text
+        raise CallFailed(name, code, text) from None
     except UnicodeDecodeError as error:  # pynvml decodes strings strictly
         raise CallFailed(name, pynvml.NVML_ERROR_UNKNOWN, str(error)) from None
-
-
-def _error_text(code: int) -> str:
-    if code == pynvml.NVML_ERROR_FUNCTION_NOT_FOUND:
-        return "the library has no such function"
-    try:
-        return pynvml.nvmlErrorString(code) or f"error {code}"
-    except (pynvml.NVMLError, UnicodeDecodeError):
-        return f"error {code}"
 
 
 def _gpu(index: int) -> Json:

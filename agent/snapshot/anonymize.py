@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agent.snapshot.capture import Record
+from agent.sources.rdma import SWITCH_MANAGEMENT
 
 # Port names that identify nobody: swp1s0, Ethernet1/1, Gi1/0/4, et-0/0/4:1, etp1a, 25GE1/0/4,
 # enp193s0f0np0, TwentyFiveGigE1/0/1; 513 is an ifIndex.
@@ -72,7 +73,6 @@ ANONYMIZED = [
     "GPU and cluster UUIDs",
     "neighbors",
 ]
-SWITCH_MANAGEMENT = b"SW_MNG"  # the only part of a VPD that the agent reads
 
 _WORDS = re.compile(r"[A-Za-z0-9]+")
 _STATES = frozenset({"up", "down", "active", "backup"})  # of netdevs and bonds
@@ -162,7 +162,12 @@ class Names:
 
 def anonymize(record: Record) -> Record:
     """Return the record with replaced names; none of the originals is left in it."""
-    names = Names(_host_names(record))
+    # The host name and its first label, but none that is a word of a kernel path.
+    host = record.facts.get("hostname") or ""
+    paths = (*record.files, *record.links, *record.folders)
+    words = _STATES.union(*(_WORDS.findall(path) for path in paths))
+    hosts = (name for name in (host, host.partition(".")[0]) if name and name not in words)
+    names = Names(tuple(hosts))
     # first collect the addresses in the kernel's notation, by which the others are recognized
     for path, data in record.files.items():
         names.text(path)
@@ -174,21 +179,13 @@ def anonymize(record: Record) -> Record:
             names.text(path): _content(names, path, data)
             for path, data in sorted(record.files.items())
         },
-        facts=facts | {"hostname": HOST} if record.facts.get("hostname") else facts,
+        facts=facts | {"hostname": HOST} if host else facts,
         links=names.everywhere(record.links),
         folders={names.text(path) for path in record.folders},
         errors={names.text(path): error for path, error in record.errors.items()},
         meta=names.everywhere(record.meta) | {"anonymized": ANONYMIZED},
         io=record.io.anonymized(names),
     )
-
-
-def _host_names(record: Record) -> tuple[str, ...]:
-    """Return the host name and its first label, but none that is a word of a kernel path."""
-    host = record.facts.get("hostname") or ""
-    paths = (*record.files, *record.links, *record.folders)
-    words = _STATES.union(*(_WORDS.findall(path) for path in paths))
-    return tuple(name for name in (host, host.partition(".")[0]) if name and name not in words)
 
 
 def _content(names: Names, path: str, data: bytes) -> bytes:

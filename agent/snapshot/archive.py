@@ -49,31 +49,23 @@ def entries(path: str) -> Contents:
     """
     if not os.path.isfile(path):
         raise Malformed("neither a folder nor a file")
-    with open(path, "rb") as file, _readable(), _decompressed(file) as stream:
-        bounded = _Bounded(stream)
-        contents = _members(bounded)
-        bounded.drain()
-    return _without_top(contents)
-
-
-def _members(stream: _Bounded) -> Contents:
     contents: Contents = {}
     number = total = 0
-    while member := _next_member(stream):
-        if member.size < 0:
-            raise Malformed(f"member {_name(member.name)} has a size of {member.size} bytes")
-        number += 1
-        # the memory of a member: its data, and its name once for each folder in it
-        total += (
-            member.size + len(member.linkname) + len(member.name) * (member.name.count("/") + 1)
-        )
-        if number > MAX_MEMBERS or total > MAX_SIZE:
-            raise Malformed(
-                f"more than {MAX_MEMBERS} members or {MAX_SIZE >> 20} MiB, "
-                f"at member {_name(member.name)}"
-            )
-        contents[_inside(member.name, member.name)] = _content(stream, member, contents)
-    return contents
+    with open(path, "rb") as file, _decompressed(file) as decompressed:
+        stream = _Bounded(decompressed)
+        while member := _next_member(stream):
+            if member.size < 0:
+                raise Malformed(f"member {_name(member.name)} has a size of {member.size} bytes")
+            number += 1
+            # the memory of a member: its data, and its name once for each folder in it
+            folders = member.name.count("/") + 1
+            total += member.size + len(member.linkname) + len(member.name) * folders
+            if number > MAX_MEMBERS or total > MAX_SIZE:
+                text = f"more than {MAX_MEMBERS} members or {MAX_SIZE >> 20} MiB"
+                raise Malformed(f"{text}, at member {_name(member.name)}")
+            contents[_inside(member.name, member.name)] = _content(stream, member, contents)
+        stream.drain()
+    return _without_top(contents)
 
 
 def _next_member(stream: _Bounded) -> tarfile.TarInfo | None:
@@ -175,38 +167,32 @@ def _without_top(contents: Contents) -> Contents:
 
 
 @contextmanager
-def _readable() -> Iterator[None]:
-    """Turn the errors of tarfile and the decompressors about bad bytes into Malformed."""
+def _decompressed(file: io.BufferedReader) -> Iterator[Any]:
+    """Yield the stream; errors of tarfile and the decompressors about bad bytes are Malformed."""
+    errors: tuple[type[Exception], ...] = (tarfile.TarError, EOFError, zlib.error, ValueError)
     try:
-        yield
-    except (tarfile.TarError, EOFError, zlib.error, ValueError) as error:
+        magic = file.peek(4)
+        if magic.startswith(GZIP):
+            import gzip
+
+            with gzip.open(file) as stream:
+                yield stream
+        elif magic.startswith(ZSTD):
+            try:
+                from backports import zstd
+            except ImportError:
+                raise not_installed("a zstd archive", "backports.zstd", "zstd") from None
+            errors += (zstd.ZstdError,)
+            with zstd.open(file) as stream:
+                yield stream
+        else:
+            yield file
+    except errors as error:
         raise Malformed(f"not a tar archive, or truncated: {error}") from error
     except OSError as error:
         if error.errno is not None:
             raise
         raise Malformed(f"not a tar archive, or truncated: {error}") from error
-
-
-@contextmanager
-def _decompressed(file: io.BufferedReader) -> Iterator[Any]:
-    magic = file.peek(4)
-    if magic.startswith(GZIP):
-        import gzip
-
-        with gzip.open(file) as stream:
-            yield stream
-    elif magic.startswith(ZSTD):
-        try:
-            from backports import zstd
-        except ImportError:
-            raise not_installed("a zstd archive", "backports.zstd", "zstd") from None
-        try:
-            with zstd.open(file) as stream:
-                yield stream
-        except zstd.ZstdError as error:
-            raise Malformed(f"not a tar archive, or truncated: {error}") from error
-    else:
-        yield file
 
 
 class _Bounded:

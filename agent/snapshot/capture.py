@@ -42,7 +42,6 @@ A snapshot of what bwagent read on a node with kernel {kernel}, at {time}.
 in which nothing was found or looked for.
 """
 
-CLASS = "sys/class/infiniband"
 TOP = "bwagent-capture"  # the folder in an archive
 WRITER = "a capture"
 STANDARD_OUTPUT = "standard output"
@@ -67,15 +66,8 @@ class Record:
         """Return a copy while other threads may still record; each dict.copy() is atomic."""
         # errors first: a read that returns now is then recorded as error and file, never as neither
         errors = self.errors.copy()
-        return Record(
-            self.files.copy(),
-            self.links.copy(),
-            self.folders.copy(),
-            errors,
-            self.facts,
-            self.meta,
-            unread=self.unread,
-        )
+        files, links, folders = self.files.copy(), self.links.copy(), self.folders.copy()
+        return replace(self, files=files, links=links, folders=folders, errors=errors)
 
 
 class RecordingRoot:
@@ -163,13 +155,12 @@ def record(
 
     The transceiver modules are read only if they are asked for.
     """
-    live = Record(facts={"hostname": host.name})
     recorded_host, io = recording(host)
-    recorder = RecordingRoot(host.root, live)
+    live = Record(facts={"hostname": host.name}, io=io)
     # New readers: those of the host may have facts already, and would not read them again.
     recorded_host = replace(
         recorded_host,
-        root=recorder,
+        root=RecordingRoot(host.root, live),
         readers=DeviceReaders(),
         subnet_readers=DeviceReaders(),
     )
@@ -182,7 +173,6 @@ def record(
         _, problems = rows(observation, recorded_host.modules)
         live.unread += [f"{problem.subject} ({problem.text})" for problem in problems]
     captured = live.copy()  # a blocked read may return later and still write to `live`
-    captured.io = io
     when = datetime.fromtimestamp(observation.time, UTC)
     captured.meta = {
         "schema": SCHEMA,

@@ -36,6 +36,7 @@ from agent.model import (
 from agent.reasons import NeighborReason
 from agent.sources.cards import socket_direct_twin
 from agent.sysfs import parse as kernel
+from agent.sysfs.front_end import NET, OPEN_VSWITCH
 from agent.sysfs.reader import Reader
 from agent.text import visible
 
@@ -48,8 +49,6 @@ Roles = Collection[PortRole]
 
 SOURCE = "lldp"
 MAX_TEXT = 64  # characters of a far end's text in a problem
-NET = "sys/class/net"
-OPEN_VSWITCH = "ovs-system"  # the datapath, master of all netdevs in its bridges
 MAX_MASTERS = 4  # above a netdev: a bond, and a bridge above that
 # In group_fwd_mask bit N forwards frames to 01:80:c2:00:00:0N; 0E is the nearest bridge.
 FORWARDS_LLDP = 1 << 0xE

@@ -16,12 +16,12 @@ from agent.host import Host
 from agent.ids import card_of
 from agent.model import Netdev, RdmaDevice
 from agent.sysfs import parse as kernel
+from agent.sysfs.bus import DEVICES as PCI
 from agent.sysfs.bus import read_ids
 from agent.sysfs.front_end import NET, Routed, is_guest
 from agent.sysfs.reader import UNSET, Reader
 
 SOURCE = "netdev"
-PCI = "sys/bus/pci/devices"
 NO_LINK = frozenset({"down", "lowerlayerdown"})  # operstate of a bond member without a link
 IFF_UP = 0x1  # of `flags`, include/uapi/linux/if.h
 # The phys_port_name of a VF, SF or PF representor; that of an uplink is "p0"

@@ -20,7 +20,8 @@ Files: Documentation/ABI/testing/sysfs-bus-pci. Classes: include/linux/pci_ids.h
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
@@ -184,7 +185,6 @@ class BusMemory:
         self.known: dict[str, Function | None] = {}  # None: neither NIC nor GPU
         self.is_complete = False  # no read failed
         self.odd: list[Problem] = []  # paths of no place, reported each time
-        self.bridges: dict[str, str | None] = {}  # vendor and device, by address
         # By address, of functions whose class was read: whether it is a display controller of
         # NVIDIA, of any class of these and not those of `is_gpu` only.
         self.nvidia: dict[str, bool] = {}
@@ -215,7 +215,6 @@ def read_bus(reader: Reader, memory: BusMemory) -> Bus:
         for name in names
         if name in memory.known and f"/{DEVICES}/{name}" not in odd
     }
-    memory.bridges.clear()
     learned = {name: _learned(reader, memory, name) for name in names}
     memory.is_complete = len(memory.known) == len(names)
     memory.odd = [problem for problem in reader.problems[before:] if not problem.error]
@@ -225,15 +224,26 @@ def read_bus(reader: Reader, memory: BusMemory) -> Bus:
         if name not in memory.known
         and (function is None or (function.ids is None and function.code in GPU_CLASSES))
     }
-    functions = [_placed(reader, memory, function) for function in filter(None, learned.values())]
+    functions = _placed(reader, filter(None, learned.values()))
     memory.bus = Bus({function.address: function for function in functions}, frozenset(unread))
     return memory.bus
 
 
-def _placed(reader: Reader, memory: BusMemory, function: Function) -> Function:
-    """Return a function with the PCI ids of the bridges above it."""
-    ids = tuple(_bridge_ids(reader, memory, bridge) for bridge in function.bridges or ())
-    return function._replace(bridge_ids=ids)
+def _placed(reader: Reader, functions: Iterable[Function]) -> Iterator[Function]:
+    """Yield the functions with vendor and device of the bridges above them.
+
+    They are "" for a bridge of which the tree lacks them, None for one of which a read failed.
+    """
+    ids: dict[str, str | None] = {}  # by address
+    for function in functions:
+        for bridge in function.bridges or ():
+            if bridge not in ids:
+                before = len(reader.problems)
+                with suppress(Unavailable):
+                    ids[bridge] = read_ids(reader, f"{DEVICES}/{bridge}") or ""
+                if bridge not in ids or len(reader.problems) > before:
+                    ids[bridge] = None
+        yield function._replace(bridge_ids=tuple(ids[bridge] for bridge in function.bridges or ()))
 
 
 def _unlisted(memory: BusMemory, failure: str) -> Bus:
@@ -256,18 +266,6 @@ def _learned(reader: Reader, memory: BusMemory, name: str) -> Function | None:
     if not has_failed and (function or len(reader.problems) == before):
         memory.known[name] = function
     return function
-
-
-def _bridge_ids(reader: Reader, memory: BusMemory, bridge: str) -> str | None:
-    """Return vendor and device of a bridge; "" if the tree lacks them, None if a read failed."""
-    if bridge not in memory.bridges:
-        before = len(reader.problems)
-        try:
-            ids = read_ids(reader, f"{DEVICES}/{bridge}") or ""
-        except Unavailable:
-            ids = None
-        memory.bridges[bridge] = None if len(reader.problems) > before else ids
-    return memory.bridges[bridge]
 
 
 def _function(reader: Reader, name: str) -> Function | None:

@@ -149,7 +149,7 @@ def _below(reader: Reader, routed: Iterable[str], *, has_gpus: bool) -> FrontEnd
         path = f"{NET}/{name}"
         entries = reader.names(path) or []
         target = reader.link(path) or ""
-        lower = behind("lower_", entries)
+        lower = _lower(entries)
         lower += reader.value(f"{path}/bonding/slaves", kernel.netdev_names) or []
         function = _function(reader, name)
         driver = ""
@@ -182,7 +182,7 @@ def _uplinks(reader: Reader, port: str, *, has_gpus: bool) -> tuple[list[str], l
     On a node with GPUs they are those with the MAC address of the port, if there are any. A hint
     names the NICs with a link and another address: they may be the front end as well.
     """
-    members = behind("lower_", reader.names(f"{NET}/{OPEN_VSWITCH}") or ())
+    members = _lower(reader.names(f"{NET}/{OPEN_VSWITCH}") or ())
     address = _address(reader, port) if has_gpus else None
     same = [name for name in members if address and _address(reader, name) == address]
     if not same:
@@ -209,9 +209,9 @@ def _function(reader: Reader, netdev: str) -> str | None:
     return next(filter(None, (kernel.pci_address(link or "") for link in links)), None)
 
 
-def behind(prefix: str, entries: Iterable[str]) -> list[str]:
-    """Return the netdevs behind `upper_`, `lower_`."""
-    return [entry.removeprefix(prefix) for entry in entries if entry.startswith(prefix)]
+def _lower(entries: Iterable[str]) -> list[str]:
+    """Return the netdevs below one, by the entries of its folder."""
+    return [entry.removeprefix("lower_") for entry in entries if entry.startswith("lower_")]
 
 
 def _address(reader: Reader, name: str) -> str | None:

@@ -23,6 +23,7 @@ from agent.errors import Malformed, Unavailable
 from agent.model import Problem
 from agent.text import natural
 
+R = TypeVar("R")
 T = TypeVar("T")
 
 PAGE = 4096  # bytes: maximum size of a sysfs attribute (Documentation/filesystems/sysfs.rst)
@@ -105,36 +106,28 @@ class Reader:
         """The same reader for the reads that decide the role of a port."""
         return Reader(self._root, self._source, self)
 
-    def data(self, path: str, limit: int = PAGE) -> bytes | None:
-        """Read up to `limit` bytes of a file."""
+    def data(
+        self, path: str, limit: int = PAGE, *, quiet: frozenset[int] = frozenset()
+    ) -> bytes | None:
+        """Read up to `limit` bytes of a file; an errno in `quiet` is not reported."""
         try:
             return self._root.read(path, limit)
         except OSError as error:
-            self._failed(path, error)
+            self._failed(path, error, quiet)
             return None
 
-    def text(
-        self, path: str, limit: int = PAGE, *, quiet: frozenset[int] = frozenset()
-    ) -> str | None:
-        """Read a file as text without surrounding white space; None if that is empty.
-
-        An errno in `quiet` is not reported.
-        """
-        return self._text(path, limit, quiet) or None
+    def text(self, path: str, *, quiet: frozenset[int] = frozenset()) -> str | None:
+        """Read an attribute as text without surrounding white space; None if that is empty."""
+        return self.parsed(path, self.data(path, PAGE + 1, quiet=quiet), _decode) or None
 
     def value(
-        self,
-        path: str,
-        parse: Callable[[str], T],
-        limit: int = PAGE,
-        *,
-        quiet: frozenset[int] = frozenset(),
+        self, path: str, parse: Callable[[str], T], *, quiet: frozenset[int] = frozenset()
     ) -> T | None:
-        """Read a file and parse its text.
+        """Read an attribute and parse its text.
 
         An empty file has no value; where it decides, it is malformed unless `parse` accepts it.
         """
-        text = self._text(path, limit, quiet)
+        text = self.parsed(path, self.data(path, PAGE + 1, quiet=quiet), _decode)
         return self.parsed(path, text if self._is_decisive else text or None, parse)
 
     def table(self, path: str, parse: Callable[[str], T]) -> T | None:
@@ -152,14 +145,16 @@ class Reader:
         lines = (line for line in text.split("\n") if line.replace("\t", "").isprintable())
         return self.parsed(path, "\n".join(lines), parse)
 
-    def parsed(self, path: str, text: str | None, parse: Callable[[str], T]) -> T | None:
-        """Parse a text that was read from `path`; report Malformed."""
-        if text is None:
+    def parsed(self, path: str, raw: R | None, parse: Callable[[R], T]) -> T | None:
+        """Parse what was read from `path`; report Malformed."""
+        if raw is None:
             return None
         try:
-            return parse(text)
+            return parse(raw)
         except Malformed as error:
-            self._malformed(path, error)
+            self.report(path, str(error))
+            if self._is_decisive:
+                self.undecided.append(f"/{path} is malformed")
             return None
 
     def names(self, path: str) -> list[str] | None:
@@ -193,21 +188,6 @@ class Reader:
         """Add a problem with `path`; `error` is an errno's name."""
         self.problems.append(Problem(self._source, f"/{path}", error, text))
 
-    def _text(self, path: str, limit: int, quiet: frozenset[int]) -> str | None:
-        """Read a file as text, which may be empty."""
-        try:
-            return _decode(self._root.read(path, limit + 1), limit)
-        except OSError as error:
-            self._failed(path, error, quiet)
-        except Malformed as error:
-            self._malformed(path, error)
-        return None
-
-    def _malformed(self, path: str, error: Malformed) -> None:
-        self.report(path, str(error))
-        if self._is_decisive:
-            self.undecided.append(f"/{path} is malformed")
-
     def _failed(self, path: str, error: OSError, quiet: frozenset[int] = frozenset()) -> None:
         number = error.errno or 0
         if number == errno.ETIMEDOUT:
@@ -218,9 +198,9 @@ class Reader:
                 self.undecided.append(f"/{path} cannot be read")
 
 
-def _decode(data: bytes, limit: int) -> str:
-    if len(data) > limit:
-        raise Malformed(f"longer than {limit} bytes")
+def _decode(data: bytes) -> str:
+    if len(data) > PAGE:
+        raise Malformed(f"longer than {PAGE} bytes")
     try:
         text = data.decode().strip()
     except UnicodeDecodeError:

@@ -60,8 +60,12 @@ class RouteTable:
         """Return all next hops of the default routes; raises Unavailable."""
         try:
             if self._changes is None or self._has_changed():
-                self._watch()
+                # A new socket has an empty queue; before the dump, so that no change is missed.
+                self.close()
                 self._hops = None
+                self._changes = _socket(socket.SOCK_NONBLOCK)
+                self._changes.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, QUEUE)
+                self._changes.bind((0, _RTMGRP_IPV4_ROUTE | _RTMGRP_IPV6_ROUTE))
             if self._hops is None:
                 self._hops = query(socket.AF_INET) or query(socket.AF_INET6)
         except OSError as error:
@@ -81,13 +85,6 @@ class RouteTable:
             return False
         except OSError:  # ENOBUFS: more than the queue holds
             return True
-
-    def _watch(self) -> None:
-        """Open a new socket, whose queue is empty; before the dump, so that no change is missed."""
-        self.close()
-        self._changes = _socket(socket.SOCK_NONBLOCK)
-        self._changes.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, QUEUE)
-        self._changes.bind((0, _RTMGRP_IPV4_ROUTE | _RTMGRP_IPV6_ROUTE))
 
 
 def _socket(flags: int = 0) -> socket.socket:

@@ -159,7 +159,14 @@ class DeviceReaders:
             if self._error:
                 error, self._error = self._error, None
                 raise error
-            return {name: self._facts[name] for name in jobs if self._has_facts(name)}
+            now = self._clock()
+            return {
+                name: self._facts[name]
+                for name, device in zip(jobs, devices, strict=True)
+                if name in self._facts
+                and name not in self.unstarted
+                and (device.started is None or now - device.started < DEVICE_TIMEOUT)
+            }
 
     def keep(self, names: Collection[str]) -> None:
         """Forget the facts and constants of all other devices; without any, end the idle thread.
@@ -198,9 +205,7 @@ class DeviceReaders:
 
     def _begin(self, name: str, job: Callable[[], Any], stagger: float) -> None:
         """Begin the read of a device that has old facts, and wait `stagger` seconds for its end."""
-        device = self._devices.get(name)
-        if device is None:
-            device = self._devices[name] = _DeviceRead()
+        device = self._devices.setdefault(name, _DeviceRead())
         if device.started is None and device.generation < self._generation:
             worker, self._idle = self._idle, None
             if worker is None:
@@ -245,9 +250,3 @@ class DeviceReaders:
             self._changed.notify()
         if is_late:
             self._notify()
-
-    def _has_facts(self, name: str) -> bool:
-        """Return True if the device has facts, and is neither blocked nor without a thread."""
-        started = self._devices[name].started
-        is_blocked = started is not None and self._clock() - started >= DEVICE_TIMEOUT
-        return name in self._facts and not is_blocked and name not in self.unstarted
