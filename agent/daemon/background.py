@@ -23,13 +23,14 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from agent.events.event import Event
 from agent.host import Host
-from agent.infiniband import counter_poller, tier_poller
-from agent.infiniband import poller as ib
+from agent.infiniband.counter_poller import CounterPoller
+from agent.infiniband.poller import SaPoller, SmpPoller
+from agent.infiniband.tier_poller import TierPoller
 from agent.kube.reconcile import Result
 from agent.limits import start_thread
 from agent.memory import Known
 from agent.model import Observation, RoleChange
-from agent.nvml import poller as nvml
+from agent.nvml.poller import NvmlPoller
 from agent.sources.observe import Memories
 
 Spawn = Callable[[Callable[[], None]], None]
@@ -146,19 +147,6 @@ class Companion(Poller):
         """Take the result of a request."""
 
 
-# Makes a poller, and the fields of a Host that read its cache, from a Host that queries, the
-# memories of the observations, the command line options and a background task; or None, where a
-# flag is off.
-Make = Callable[
-    [Host, Memories, Mapping[str, Any], BackgroundTask[Any]], tuple[Poller, dict[str, Any]] | None
-]
-# By the data source; the reads of one without a poller are cheap.
-POLLERS: Mapping[str, tuple[Make, ...]] = {
-    "ib": (ib.make, ib.make_sa, tier_poller.make, counter_poller.make),
-    "nvml": (nvml.make,),
-}
-
-
 def pollers(
     host: Host,
     memories: Memories,
@@ -168,13 +156,22 @@ def pollers(
     """Return the host with I/O that reads the pollers' caches, and the pollers.
 
     `host` queries and may block; `options` are the command line options by name; `background` makes
-    the task in which a poller of the source of this name queries.
+    the task in which a poller of the source of this name queries. The reads of a source without a
+    poller are cheap.
     """
-    made = [
-        poller
-        for source, makers in POLLERS.items()
-        for make in makers
-        if (poller := make(host, memories, options, background(source)))
-    ]
-    fields = {name: query for _, polled in made for name, query in polled.items()}
-    return replace(host, **fields), tuple(poller for poller, _ in made)
+    names, random = memories.switch_names, host.random
+    polled: dict[str, Any] = {
+        "ask_smp": SmpPoller(host.ask_smp, background(SmpPoller.source), names),
+        "ask_sa": SaPoller(host.ask_sa, background(SaPoller.source), names, random),
+    }
+    if host.explore and host.look:  # --tiers
+        from agent.infiniband.fabric_memory import NOTHING
+
+        memories.fabric, queries = NOTHING, (host.explore, host.look)
+        polled["explore"] = TierPoller(queries, memories, background(TierPoller.source), random)
+    if host.ask_perf:
+        task = background(CounterPoller.source)
+        polled["ask_perf"] = CounterPoller(host.ask_perf, task, random)
+    task = background(NvmlPoller.source)
+    polled["gpus"] = NvmlPoller(host.gpus, options["gpu_interval"], task)
+    return replace(host, **polled), tuple(polled.values())

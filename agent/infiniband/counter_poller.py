@@ -12,9 +12,9 @@ within TOGETHER: the ports of a node have one helper an hour.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from agent.errors import Malformed
 from agent.infiniband.devices import Address, CounterPort, address_of, by_port
@@ -25,8 +25,6 @@ from agent.text import Json
 if TYPE_CHECKING:  # packages that import this one
     from agent.daemon.background import BackgroundTask
     from agent.events.event import Event
-    from agent.host import Host
-    from agent.sources.observe import Memories
 
 INTERVAL, MAX_INTERVAL = 3600.0, 24 * 3600.0  # seconds
 MIN_INTERVAL = 60.0  # seconds between two readings, doubled with each change up to INTERVAL
@@ -139,13 +137,3 @@ class CounterPoller:
         if self.task.busy:
             return math.inf
         return min((self._rows[at].cadence.next_due for at in self._ports), default=math.inf)
-
-
-def make(
-    host: Host, _memories: Memories, _options: Mapping[str, Any], task: BackgroundTask[Json]
-) -> tuple[CounterPoller, dict[str, Any]] | None:
-    """Return the poller, and the field of a Host that reads its cache."""
-    if host.ask_perf is None:
-        return None
-    poller = CounterPoller(host.ask_perf, task, host.random)
-    return poller, {"ask_perf": poller}

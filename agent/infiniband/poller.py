@@ -15,10 +15,9 @@ off up to an hour. One question is under way.
 from __future__ import annotations
 
 import math
-import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from agent.errors import Malformed, Unavailable
 from agent.infiniband.devices import SA_SPREAD, Address, SubnetPort, by_port, unanswered
@@ -30,8 +29,6 @@ from agent.text import Json
 
 if TYPE_CHECKING:  # packages that import this one
     from agent.daemon.background import BackgroundTask
-    from agent.host import Host
-    from agent.sources.observe import Memories
 
 MIN_QUERY_INTERVAL = 5.0  # seconds between two queries of a port, however many events happen
 # Seconds until an answered port is queried again. No event reports a renamed switch, so this
@@ -68,15 +65,6 @@ class _SmpPort:
     # The time of the query for a trigger that came after the last query had begun.
     triggered: float = math.inf
 
-    def begin(self, now: float) -> None:
-        """Record that a query begins, which serves all triggers so far."""
-        self.queried, self.triggered = now, math.inf
-
-    def trigger(self, now: float) -> None:
-        """Query at once, or at the end of MIN_QUERY_INTERVAL."""
-        self.triggered = min(self.triggered, max(now, self.queried + MIN_QUERY_INTERVAL))
-        self.due, self.tries = min(self.due, self.triggered), 0
-
     def update(self, answer: Json, failure: str | None, now: float) -> None:
         """Cache an answer and set the time of the next query.
 
@@ -95,11 +83,6 @@ class _SmpPort:
             self.due, self.tries = now + REFRESH_INTERVAL, 0
         self.due = min(self.due, self.triggered)
 
-    def retry(self, number: int) -> None:
-        """Query again earlier, since the last answer has no name; `number` retries were before."""
-        wait = doubled(RETRY_INTERVAL, REFRESH_INTERVAL, number)
-        self.due = min(self.due, self.answered + wait)
-
 
 class SmpPoller:
     """Host.ask_smp with a cache: calling it returns the last answers.
@@ -114,11 +97,11 @@ class SmpPoller:
         self,
         ask: Callable[[Sequence[Address]], Json],
         task: BackgroundTask[Json],
-        names: SwitchNames | None = None,
+        names: SwitchNames,
     ) -> None:
         self.task = task
         self._ask = ask
-        self._names = names or SwitchNames()  # as the observations derive them
+        self._names = names  # as the observations derive them
         self._ports: dict[Address, _SmpPort] = {}
         self._previous: dict[Address, _SmpPort] = {}  # those of the observation before
         self._queried: tuple[Address, ...] = ()  # the poll under way
@@ -139,22 +122,25 @@ class SmpPoller:
     def observed(self, observation: Observation) -> None:  # noqa: ARG002 - it has read the names
         """Query the ports again soon whose answers have no name."""
         for address, port in self._ports.items():
-            number = self._names.retry(Answered(address, port.answered))
-            if number is not None:
-                port.retry(number)
+            retries = self._names.retry(Answered(address, port.answered))
+            if retries is not None:
+                wait = doubled(RETRY_INTERVAL, REFRESH_INTERVAL, retries)
+                port.due = min(port.due, port.answered + wait)
 
     def trigger(self, now: float, event: tuple[str, str]) -> None:  # noqa: ARG002 - any may be a new link
         self._names.trigger()
-        for port in self._ports.values():
-            port.trigger(now)
+        for port in self._ports.values():  # at once, or at the end of MIN_QUERY_INTERVAL
+            port.triggered = min(port.triggered, max(now, port.queried + MIN_QUERY_INTERVAL))
+            port.due, port.tries = min(port.due, port.triggered), 0
 
     def start_due(self, now: float) -> None:
         if self.next_due() > now:
             return
         due = sorted(address for address, port in self._ports.items() if port.due <= now)
         self._queried = addresses = tuple(due)
-        for address in addresses:
-            self._ports[address].begin(now)
+        for address in addresses:  # the query serves all triggers so far
+            port = self._ports[address]
+            port.queried, port.triggered = now, math.inf
         self.task.start(lambda: self._ask(addresses))
 
     def collect(self, now: float) -> bool:
@@ -229,12 +215,11 @@ class SaPoller:
         self,
         ask: Callable[[Sequence[SubnetPort]], Json],
         task: BackgroundTask[Json],
-        names: SwitchNames | None = None,
-        random: Callable[[], float] = random.random,
+        names: SwitchNames,
+        random: Callable[[], float],
     ) -> None:
         self.task = task
-        self._ask, self._random = ask, random
-        self._names = names or SwitchNames()
+        self._ask, self._names, self._random = ask, names, random
         self._ports: dict[Address, _SaPort] = {}
         self._unread: dict[Address, _SaPort] = {}  # those that it could not ask for, and are up
         self._previous: dict[Address, _SaPort] = {}  # those of the observation before
@@ -367,19 +352,3 @@ def _entries(answer: Json | Exception) -> tuple[dict[Address, Json], str]:
         return by_port(answer), "the helper's answer has no entry for this port"
     except Malformed as error:
         return {}, str(error)
-
-
-def make(
-    host: Host, memories: Memories, _options: Mapping[str, Any], task: BackgroundTask[Json]
-) -> tuple[SmpPoller, dict[str, Any]]:
-    """Return the poller, and the fields of a Host that read its cache."""
-    poller = SmpPoller(host.ask_smp, task, memories.switch_names)
-    return poller, {"ask_smp": poller}
-
-
-def make_sa(
-    host: Host, memories: Memories, _options: Mapping[str, Any], task: BackgroundTask[Json]
-) -> tuple[SaPoller, dict[str, Any]]:
-    """Return the poller of the SA, and the fields of a Host that read its cache."""
-    poller = SaPoller(host.ask_sa, task, memories.switch_names, host.random)
-    return poller, {"ask_sa": poller}

@@ -14,8 +14,8 @@ GUID, so no event that many nodes see asks for anything.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, ClassVar
 
 from agent.errors import Pending, Unavailable
 from agent.infiniband.poller import jitter
@@ -24,7 +24,7 @@ from agent.pace import BackOff
 if TYPE_CHECKING:  # packages that import this one, and what an agent without --tiers does not load
     from agent.daemon.background import BackgroundTask
     from agent.events.event import Event
-    from agent.host import Explore, Host, Look
+    from agent.host import Explore, Look
     from agent.infiniband.devices import AskingPort
     from agent.infiniband.exploration import Exploration, LeafLook, Lids
     from agent.infiniband.fabric_memory import FabricMemory
@@ -144,16 +144,3 @@ class TierPoller:
         memory = self._memories.fabric
         is_new = memory is not self._of or (memory is not None and self._strangers(memory))
         return -math.inf if is_new else self._due
-
-
-def make(
-    host: Host, memories: Memories, _options: Mapping[str, Any], task: BackgroundTask[Any]
-) -> tuple[TierPoller, dict[str, Any]] | None:
-    """Return the poller, and the field of a Host that reads its cache; None without --tiers."""
-    if host.explore is None or host.look is None:
-        return None
-    from agent.infiniband.fabric_memory import NOTHING
-
-    memories.fabric = NOTHING
-    poller = TierPoller((host.explore, host.look), memories, task, host.random)
-    return poller, {"explore": poller}

@@ -22,8 +22,6 @@ from agent.text import Json
 if TYPE_CHECKING:  # not part of this layer
     from agent.daemon.background import BackgroundTask
     from agent.helper.process import ForkServer
-    from agent.host import Host
-    from agent.sources.observe import Memories
 
 VERB = "nvml"
 TIMEOUT = 30.0  # seconds; initialization is slow if no process keeps the driver loaded
@@ -173,11 +171,3 @@ class NvmlPoller:
         if self._pace.missing and self._triggered > self._queried:
             return min(self._pace.due, max(self._triggered, self._queried + MIN_QUERY_INTERVAL))
         return self._pace.due
-
-
-def make(
-    host: Host, _memories: Memories, options: Mapping[str, Any], task: BackgroundTask[Json]
-) -> tuple[NvmlPoller, dict[str, Any]]:
-    """Return the poller, and the fields of a Host that read its cache."""
-    poller = NvmlPoller(host.gpus, options["gpu_interval"], task)
-    return poller, {"gpus": poller}

@@ -72,7 +72,7 @@ def test_many_notifications_are_one_event() -> None:
     notifier.notify()
 
 
-def test_every_poller_of_the_table_replaces_its_query() -> None:
+def test_every_poller_replaces_its_query() -> None:
     """The host that comes back reads caches; LLDP frames are received, not polled."""
     live = Host(Tree(MemoryStore({}), {}), lambda: 0.0)
     host, found = pollers(live, Memories(), {"gpu_interval": 60.0}, lambda _name: BackgroundTask())

@@ -17,6 +17,7 @@ from agent.infiniband.poller import (
     RETRY_INTERVAL,
     SmpPoller,
 )
+from agent.infiniband.switch_names import SwitchNames
 from agent.lldp.packet_socket import run_at_once
 
 LINK = Event("link", "ib0")
@@ -30,7 +31,7 @@ class Fabric:
         self.error: str | None = None
         self.only: tuple[str, int] | None = None  # the port that has the error; None: all
         self.failed: list[list[str | int]] = []
-        self.smps = SmpPoller(self._answer, BackgroundTask(run_at_once))
+        self.smps = SmpPoller(self._answer, BackgroundTask(run_at_once), SwitchNames())
 
     def _answer(self, addresses: Any) -> dict[str, Any]:
         self.queried.append(tuple(addresses))
@@ -128,7 +129,7 @@ def test_a_port_without_answer_is_queried_at_growing_intervals(error: str, longe
 
 def test_a_malformed_answer_of_the_helper_is_an_error() -> None:
     """The observation fails as if the helper had been killed."""
-    smps = SmpPoller(lambda _addresses: {"ports": [1]}, BackgroundTask(run_at_once))
+    smps = SmpPoller(lambda _addresses: {"ports": [1]}, BackgroundTask(run_at_once), SwitchNames())
     smps([("a", 1)])
     smps.start_due(0.0)
     smps.collect(0.0)
