@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
-from agent.cabling.finding import Finding, end_text, finding
+from agent.cabling.finding import Finding, PortRef, end_text, finding
 from agent.cabling.names import Off, guid, mac, name_keys, node_key
 from agent.fleet.model import Fleet, Wire, wires
 from agent.grouped import grouped
@@ -28,17 +28,28 @@ MUCH_OLDER = 3600  # seconds between two reports, which are an hour apart at mos
 Times = Mapping[str, int | None]  # when each node reported last
 
 
-def findings(fleet: Fleet, silent: Collection[str], off: Off = frozenset()) -> Iterator[Finding]:
+def findings(
+    fleet: Fleet,
+    silent: Collection[str],
+    off: Off = frozenset(),
+    told: Collection[frozenset[PortRef]] = (),
+) -> Iterator[Finding]:
     """Yield the findings; a silent node says nothing of today's cables.
 
-    `off` are the tolerances of names that are switched off.
+    `off` are the tolerances of names that are switched off, `told` the ports that other findings
+    have at one switch port.
     """
     times = {node.name: node.time for node in fleet.nodes}
     machines = defaultdict[str, set[int]](set)  # by Node: those that have several Nodes
     for machine, names in enumerate(_machines(fleet)):
-        yield _cloned(names, silent, times)
         for name in names:
             machines[name].add(machine)
+        stale = [name for name in names if name in silent]
+        why = "delete the stale Node, or give each machine its own GUIDs if an image was cloned"
+        if 0 < len(stale) < len(names):
+            why = f"the agent of {listed(stale)} is silent, so delete that Node if it is stale"
+        text = f"{listed(names)} have the same HCA: {why}."
+        yield finding("cloned", [], text, nodes=names, facts={"reported": _reported(names, times)})
     # the switch ports that ports of nodes see
     claims = [*wires(node for node in fleet.nodes if node.name not in silent)]
     yield from _switches(claims, off)
@@ -51,17 +62,10 @@ def findings(fleet: Fleet, silent: Collection[str], off: Off = frozenset()) -> I
 
     for same in grouped(pairs, cause_of).values():
         first, second = (claim.node.name for claim in same[0])
-        if first == second or not machines[first] & machines[second]:
-            yield _claim(same, times)
-
-
-def _cloned(names: Sequence[str], silent: Collection[str], times: Times) -> Finding:
-    stale = [name for name in names if name in silent]
-    why = "delete the stale Node, or give each machine its own GUIDs if an image was cloned"
-    if 0 < len(stale) < len(names):
-        why = f"the agent of {listed(stale)} is silent, so delete that Node if it is stale"
-    text = f"{listed(names)} have the same HCA: {why}."
-    return finding("cloned", [], text, nodes=names, facts={"reported": _reported(names, times)})
+        claim = _claim(same, times)
+        is_told = frozenset(claim.ports) in told
+        if not is_told and (first == second or not machines[first] & machines[second]):
+            yield claim
 
 
 def _reported(names: Iterable[str], times: Times) -> str:
@@ -123,19 +127,16 @@ def _switches(claims: Sequence[Wire], off: Off) -> Iterator[Finding]:
     for address, same in by_address.items():
         by_name = grouped(same, lambda claim: keys[_named(claim)])
         if len(by_name) > 1:
-            yield _several_names(address, [*by_name.values()])
+            parts = [*by_name.values()]
+            names = sorted({part[0].end.device for part in parts}, key=natural)
+            why = "it was renamed, or two switches have one identifier"
+            if _share_a_port(parts):
+                why = "two switches have one identifier, so give each its own"
+            called = f"{parts[0][0].end.id}, which is called {' and '.join(names)}"
+            text = f"Look at the switch {called}: {why}."
+            yield _identity(parts, text, ["names", address], names[0])
     by_name = grouped(doubtful, lambda claim: whole[_named(claim)[1]])
     yield from _several_addresses(by_name.values())
-
-
-def _several_names(address: str, parts: Sequence[Sequence[Wire]]) -> Finding:
-    """Return the finding of one identifier; the parts have a name each."""
-    names = sorted({part[0].end.device for part in parts}, key=natural)
-    why = "it was renamed, or two switches have one identifier"
-    if _share_a_port(parts):
-        why = "two switches have one identifier, so give each its own"
-    called = f"{parts[0][0].end.id}, which is called {' and '.join(names)}"
-    return _identity(parts, f"Look at the switch {called}: {why}.", ["names", address], names[0])
 
 
 def _several_addresses(of_names: Iterable[Sequence[Wire]]) -> Iterator[Finding]:
@@ -168,13 +169,10 @@ def _several_addresses(of_names: Iterable[Sequence[Wire]]) -> Iterator[Finding]:
 
 def _names(pairs: Iterable[tuple[str, str]], off: Off) -> dict[tuple[str, str], str]:
     """Return the key of each name of an identifier: a short and a qualified name share it."""
-    names: dict[str, set[str]] = {}
-    for identity, name in pairs:
-        names.setdefault(identity, set()).add(name)
     return {
         (identity, name): key
-        for identity, of_switch in names.items()
-        for name, key in name_keys(of_switch, off).items()
+        for identity, same in grouped(pairs, lambda pair: pair[0]).items()
+        for name, key in name_keys({name for _, name in same}, off).items()
     }
 
 

@@ -48,30 +48,26 @@ class Items:
         while start := self._next():
             if start == "[":
                 yield from self._array()
-            elif start == "{":
-                yield from self._object()
-            else:
+                continue
+            if start != "{":
                 raise self._fault("neither a JSON object nor a list begins here")
+            line, column = self._place(self._at)
+            rest, is_list = dict[str, Any](), False
+            for _ in self._parts("{", "}"):
+                if self._next() != '"':
+                    raise self._fault("a name in double quotes is missing here")
+                key = str(self._value().value)
+                self._take(":")
+                if key == "items" and self._next() == "[":
+                    is_list = True
+                    yield from self._array()
+                else:
+                    rest[key] = self._value().value
+            yield Item(rest, line, column, is_list)
 
     def _array(self) -> Iterator[Item]:
         for _ in self._parts("[", "]"):
             yield self._value()
-
-    def _object(self) -> Iterator[Item]:
-        """Yield the items of an object that is a list, then the rest of it; else all of it."""
-        line, column = self._place(self._at)
-        rest, is_list = dict[str, Any](), False
-        for _ in self._parts("{", "}"):
-            if self._next() != '"':
-                raise self._fault("a name in double quotes is missing here")
-            key = str(self._value().value)
-            self._take(":")
-            if key == "items" and self._next() == "[":
-                is_list = True
-                yield from self._array()
-            else:
-                rest[key] = self._value().value
-        yield Item(rest, line, column, is_list)
 
     def _parts(self, first: str, last: str) -> Iterator[None]:
         """Pass over the brackets and commas around parts, each of which the caller decodes."""

@@ -10,6 +10,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from agent import encode
 from agent.cabling import words
@@ -64,8 +65,7 @@ def judge(  # noqa: PLR0913 - most are choices
     expectations = Expectations(fleet, plans, naming, options.off)
     quiet = silent.causes(fleet)
     halves, findings = _halves(fleet, expectations)
-    counts = {node.name: planned.cables_in(half) for node, half in halves}
-    expected = {name: count for name, count in counts.items() if count}
+    expected = {node.name: n for node, half in halves if (n := planned.cables_in(half))}
     fresh = [(node, half) for node, half in halves if node.name not in quiet]
     compared = planned.compared(fresh, expectations, options)
     kept = _without_ignored(fleet, options)
@@ -79,7 +79,8 @@ def judge(  # noqa: PLR0913 - most are choices
     awake = [node for node in kept.nodes if node.name not in quiet]
     findings += _slow(awake, inferred.groups, rated, compared.cables)
     findings += _unstable(awake, compared.cables)
-    findings += _undoubled(identity.findings(kept, quiet, options.off), findings)
+    told = {frozenset(finding.ports) for finding in findings if finding.code == "duplicate"}
+    findings += identity.findings(kept, quiet, options.off, told)
     findings += tiers.findings(awake, Keys(naming).tiers, expectations.cables)
     findings += _firmware(kept.nodes)
     findings += silent.unreadable(kept.nodes)
@@ -117,17 +118,6 @@ def _halves(
         else:
             halves += [] if half.is_empty else [(node, half)]
     return halves, contradictions
-
-
-def _undoubled(identities: Iterable[Finding], findings: Iterable[Finding]) -> list[Finding]:
-    """Return the findings of identities without claims that others have."""
-    known = (other for other in findings if other.code in {"duplicate", "claimed"})
-    doubled = {frozenset(other.ports) for other in known}
-    return [
-        each
-        for each in identities
-        if each.code != "claimed" or frozenset(each.ports) not in doubled
-    ]
 
 
 def _without_ignored(fleet: Fleet, options: VerifyOptions) -> Fleet:
@@ -176,8 +166,19 @@ def _notes(  # noqa: PLR0913, PLR0917 - of all that was compared
         yield from inferred.notes
 
 
+T = TypeVar("T")
 # The usual rate of the ports at one address, and the number that have it of all of them.
 _Share = tuple[float, int, int]
+
+
+def _usual(values: Sequence[T]) -> tuple[T, int] | None:
+    """Return the usual value and how many ports have it; None if there is none.
+
+    It takes enough ports of which nearly all have one value: two generations of NICs in a group are
+    no difference.
+    """
+    usual, count = Counter(values).most_common(1)[0]
+    return (usual, count) if len(values) >= MIN_PORTS and count >= USUAL * len(values) else None
 
 
 def _slow(
@@ -198,25 +199,14 @@ def _slow(
         rated = [wire for wire in wires(members) if _is_rated(wire.port)]
         slow: dict[str, list[tuple[Wire, _Share]]] = {}  # slow ports by node
         for same in grouped(rated, lambda wire: wire.port.pci or wire.port.interface).values():
-            if share := _usual(same):
-                for wire in same:
-                    if (wire.port.gbps or 0.0) < share[0] and wire.ref not in explained:
-                        slow.setdefault(wire.node.name, []).append((wire, share))
+            rates = [wire.port.gbps or 0.0 for wire in same]
+            if usual := _usual(rates):
+                for wire, rate in zip(same, rates, strict=True):
+                    if rate < usual[0] and wire.ref not in explained:
+                        slow.setdefault(wire.node.name, []).append((wire, (*usual, len(same))))
         causes += slow.values()
     planned = {cable.ref: cable for cable in cables} if causes else {}
     yield from (_slower(ports, planned) for ports in causes)
-
-
-def _usual(same: Sequence[Wire]) -> _Share | None:
-    """Return the usual rate of the ports at one address; None if there is none, or all have it.
-
-    It takes enough ports of which nearly all have one rate: two generations of NICs in a group are
-    no difference.
-    """
-    rates = Counter([wire.port.gbps or 0.0 for wire in same])
-    usual, count = rates.most_common(1)[0]
-    is_clear = len(same) >= MIN_PORTS and count >= USUAL * len(same)
-    return (usual, count, len(same)) if len(rates) > 1 and is_clear else None
 
 
 def _is_rated(port: FleetPort) -> bool:
@@ -274,12 +264,12 @@ def _firmware(nodes: Iterable[FleetNode]) -> Iterator[Finding]:
         if port.nic
     ]
     for model, same in grouped(ports, lambda port: port[0].model).items():
-        versions = grouped(same, lambda port: port[0].firmware)
-        usual = max(versions, key=lambda version: len(versions[version]))
-        count = len(versions.pop(usual))
-        if len(same) < MIN_PORTS or count < USUAL * len(same):
+        if not (share := _usual([nic.firmware for nic, _ in same])):
             continue
-        for version, others in versions.items():
+        usual, count = share
+        for version, others in grouped(same, lambda port: port[0].firmware).items():
+            if version == usual:
+                continue
             refs = [ref for _, ref in others]
             names = [*dict.fromkeys(ref.node for ref in refs)]
             where = f"{many(len(refs), 'port')} of {many(len(names), 'node')} ({listed(names)})"

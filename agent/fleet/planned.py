@@ -30,7 +30,6 @@ from agent.grouped import grouped
 from agent.reasons import NeighborReason
 from agent.text import listed, many, natural
 
-Folded = tuple[list[Finding], list[Finding]]  # of the fleet, and those of a node that stay so
 Rings = tuple[tuple[str, ...], ...]  # the interfaces of each, in the order of the ring
 
 OF_LINKS = frozenset({"leaf-down", "missing", "missing-interface", "slow"})
@@ -170,8 +169,7 @@ def _of_nodes(findings: Iterable[Finding], explained: Collection[PortRef]) -> It
     speeds = kinds.pop("speed", [])
     told: set[PortRef] = {*explained}
     for code, same in kinds.items():
-        folded, rest = FOLDS[code](same) if code in FOLDS else ([], same)
-        for cause in (*folded, *map(_of_node, rest)):
+        for cause in FOLDS[code](same) if code in FOLDS else map(_of_node, same):
             yield cause
             told.update(cause.ports if code in OF_LINKS else ())
     for speed in speeds:
@@ -188,8 +186,8 @@ def _of_node(finding: Finding) -> Finding:
 # that it has there.
 
 
-def _unverifiable(findings: Sequence[Finding]) -> Folded:
-    """Return a finding for each reason and severity, or one for all reasons of one node each."""
+def _unverifiable(findings: Sequence[Finding]) -> Iterator[Finding]:
+    """Yield a finding for each reason and severity, or one for all reasons of one node each."""
 
     def reason_of(finding: Finding) -> str:
         facts = dict(finding.facts)
@@ -199,18 +197,16 @@ def _unverifiable(findings: Sequence[Finding]) -> Folded:
     single = {key: same for key, same in by_reason.items() if len({f.nodes for f in same}) == 1}
     if len(single) <= MAX_REASONS:
         single = {}
-    folded = []
     for key, same in by_reason.items():
         if key not in single:
             word = NeighborReason.of(key[1])
             text = f"not verified: {word.text if word else key[1]}."
-            folded.append(_not_verified(same, text, key, {"reason": key[1]}))
+            yield _not_verified(same, text, key, {"reason": key[1]})
     rest = grouped(chain(*single.values()), lambda finding: finding.severity)
     for severity, same in rest.items():
         example = _of_node(same[0]).text
         text = f"not verified, for {OTHERS}; for example {example}"
-        folded.append(_not_verified(same, text, (severity, OTHERS), None))
-    return folded, []
+        yield _not_verified(same, text, (severity, OTHERS), None)
 
 
 def _not_verified(
@@ -226,14 +222,13 @@ def _not_verified(
     return made
 
 
-def _duplicate(findings: Sequence[Finding]) -> Folded:
-    """Return one finding for each switch port that the plan gives twice."""
+def _duplicate(findings: Sequence[Finding]) -> Iterator[Finding]:
+    """Yield one finding for each switch port that the plan gives twice."""
 
     def end_of(finding: Finding) -> FarPort:
         device, port = finding.expected
         return end_key(device or "", port or "")
 
-    folded = []
     of_plan = [finding for finding in findings if finding.actual == NO_END]
     for key, same in grouped(of_plan, end_of).items():
         first, ports = same[0], _ports(same)
@@ -243,41 +238,35 @@ def _duplicate(findings: Sequence[Finding]) -> Folded:
             users += [facts["users"].removeprefix(f"{ports[0].interface}, " if ports else "")]
         text = words.duplicate_in_plan(*first.expected, users)
         made = finding("duplicate", ports, text, key=key, facts=facts, expected=first.expected)
-        folded.append(made._replace(id=first.id) if len(same) == 1 else made)
-    return folded, [finding for finding in findings if finding.actual != NO_END]
+        yield made._replace(id=first.id) if len(same) == 1 else made
+    yield from (_of_node(finding) for finding in findings if finding.actual != NO_END)
 
 
-def _unexpected(findings: Sequence[Finding]) -> Folded:
-    """Return one finding for each interface that the plan lacks on several nodes."""
-    folded: list[Finding] = []
-    rest: list[Finding] = []
+def _unexpected(findings: Sequence[Finding]) -> Iterator[Finding]:
+    """Yield one finding for each interface that the plan lacks on several nodes."""
     for name, same in grouped(findings, lambda finding: finding.interface).items():
         if len(same) < MIN_NODES:
-            rest += same
+            yield from map(_of_node, same)
             continue
         nodes, key = _nodes(same), ["interface", name]
         text = (
             f"The plan has no cable for {name} of {many(len(nodes), 'node')} ({listed(nodes)}): "
             "add the cables to the plan, or leave them out with --ignore."
         )
-        folded.append(finding("unexpected", _ports(same), text, nodes=nodes, key=key))
-    return folded, rest
+        yield finding("unexpected", _ports(same), text, nodes=nodes, key=key)
 
 
-def _missing_interface(findings: Sequence[Finding]) -> Folded:
-    """Return one finding for each node that has none of several interfaces."""
-    folded: list[Finding] = []
-    rest: list[Finding] = []
+def _missing_interface(findings: Sequence[Finding]) -> Iterator[Finding]:
+    """Yield one finding for each node that has none of several interfaces."""
     for (node,), same in grouped(findings, lambda finding: finding.nodes).items():
         if len(same) < MIN_INTERFACES:
-            rest += same
+            yield from map(_of_node, same)
             continue
         ports = _ports(same)
         names = listed([port.interface for port in ports])
         look = "look for their NICs on the PCI bus"
         text = f"{node}: {names} of the plan are not on this node: {look}."
-        folded.append(finding("missing-interface", ports, text, key=[node, "several"]))
-    return folded, rest
+        yield finding("missing-interface", ports, text, key=[node, "several"])
 
 
 def _ports(same: Iterable[Finding]) -> list[PortRef]:
@@ -288,7 +277,7 @@ def _nodes(same: Iterable[Finding]) -> list[str]:
     return sorted({node for finding in same for node in finding.nodes}, key=natural)
 
 
-FOLDS: Mapping[str, Callable[[Sequence[Finding]], Folded]] = {
+FOLDS: Mapping[str, Callable[[Sequence[Finding]], Iterator[Finding]]] = {
     "unverifiable": _unverifiable,
     "duplicate": _duplicate,
     "unexpected": _unexpected,
@@ -303,30 +292,22 @@ def habits(findings: Iterable[Finding], ports: Mapping[str, int]) -> list[Findin
     of them. That is a design, or one mistake, and no accident of each node: it is a habit if four
     nodes or more agree better than accidents would.
     """
-    findings = list(findings)
-    swapped = [
-        exchange for exchange in findings if exchange.code in RINGS and len(exchange.nodes) == 1
-    ]
+    kept = list(findings)
+    swapped = [cause for cause in kept if cause.code in RINGS and len(cause.nodes) == 1]
     by_node = grouped(swapped, lambda exchange: exchange.nodes[0])
     alike = grouped(
         by_node, lambda node: tuple(sorted(exchange.interfaces for exchange in by_node[node]))
     )
-    rings_of: dict[str, Rings] = {}
     for rings, nodes in alike.items():
-        ways = _ways(rings, max(ports.get(node, 0) for node in nodes))
+        # in how many ways as many cables of a node are exchanged in rings of these lengths
+        lengths = [len(ring) for ring in rings]
+        equal = prod(factorial(count) for count in Counter(lengths).values())
+        fixed = max(max(ports.get(node, 0) for node in nodes) - sum(lengths), 0)
+        ways = factorial(fixed + sum(lengths)) / (factorial(fixed) * prod(lengths) * equal)
         if len(nodes) >= RIVALS and surprise(len(nodes), len(by_node), ways) >= NO_COINCIDENCE:
-            rings_of |= dict.fromkeys(nodes, rings)
-    if not rings_of:
-        return findings
-    kept = [
-        finding
-        for finding in findings
-        if finding.code not in RINGS or rings_of.keys().isdisjoint(finding.nodes)
-    ]
-    for rings, nodes in grouped(rings_of, rings_of.__getitem__).items():
-        kept.append(
-            _habit(rings, nodes, [exchange for node in nodes for exchange in by_node[node]])
-        )
+            told = {*nodes}
+            kept = [each for each in kept if each.code not in RINGS or told.isdisjoint(each.nodes)]
+            kept.append(_habit(rings, nodes, [cause for node in nodes for cause in by_node[node]]))
     return kept
 
 
@@ -356,11 +337,3 @@ def _habit(rings: Rings, nodes: Iterable[str], same: Sequence[Finding]) -> Findi
         expected=same[0].expected,
         actual=same[0].actual,
     )
-
-
-def _ways(rings: Rings, ports: int) -> float:
-    """Return the number of ways to exchange as many cables of a node in rings of these lengths."""
-    lengths = [len(ring) for ring in rings]
-    alike = prod(factorial(count) for count in Counter(lengths).values())
-    fixed = max(ports - sum(lengths), 0)
-    return factorial(fixed + sum(lengths)) / (factorial(fixed) * prod(lengths) * alike)

@@ -203,11 +203,6 @@ def document(judged: Judged) -> Json:
     }
 
 
-def json_text(judged: Judged) -> str:
-    """Return the JSON document as text."""
-    return json.dumps(document(judged), indent=2) + "\n"
-
-
 def csv_text(judged: Judged) -> str:
     """Return a row for each port of a finding, or else for each of its nodes."""
     rows = []
@@ -277,7 +272,7 @@ def _failed(finding: Finding) -> junit.Case:
 
 FORMATS: Mapping[str, Callable[[Judged], str]] = {
     "table": table,
-    "json": json_text,
+    "json": lambda judged: json.dumps(document(judged), indent=2) + "\n",
     "csv": csv_text,
     "junit": junit_text,
 }

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from typing import IO
 
 from agent.errors import Malformed, Unavailable
 from agent.folder import draft_of
@@ -32,9 +31,20 @@ def save(
         pod = _pod_on(node, namespace, kubectl)
         archive = draft / "capture.tar"
         command = [*kubectl, "exec", pod, "--", "bwagent", "capture", "-", *words]
-        with archive.open("wb") as file:
-            code, summary = _exec(command, file)
-        if code:
+        summary = ""
+        with (
+            archive.open("wb") as file,
+            subprocess.Popen(  # noqa: S603 - the kubectl of the user's PATH
+                command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.PIPE
+            ) as process,
+        ):
+            for octets in process.stderr or ():
+                line = octets.decode(errors="replace")
+                if CLOSING in line:
+                    summary = line.partition(CLOSING)[2].strip()
+                else:
+                    sys.stderr.write(line)
+        if code := process.returncode:
             raise Unavailable(f"Node {node}: capture in Pod {pod} failed with exit code {code}")
         try:
             contents = entries(str(archive))
@@ -45,24 +55,6 @@ def save(
     if not target.endswith(".tar"):
         write_folder(contents, target)
     return summary or many(sum(content is not None for content in contents.values()), "file")
-
-
-def _exec(command: Sequence[str], file: IO[bytes]) -> tuple[int, str]:
-    """Run a capture with this standard output; return its exit code and its closing summary.
-
-    All other messages go to this command's standard error.
-    """
-    summary = ""
-    with subprocess.Popen(  # noqa: S603 - the kubectl of the user's PATH
-        command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.PIPE
-    ) as process:
-        for octets in process.stderr or ():
-            line = octets.decode(errors="replace")
-            is_closing, text = CLOSING in line, line.partition(CLOSING)[2].strip()
-            summary = text if is_closing else summary
-            if not is_closing:
-                sys.stderr.write(line)
-    return process.returncode, summary
 
 
 def _pod_on(node: str, namespace: str, kubectl: Sequence[str]) -> str:

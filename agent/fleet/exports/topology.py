@@ -240,22 +240,19 @@ def _tiers(
 def _no_trees(nodes: Sequence[FleetNode], levels: Sequence[str]) -> Iterator[str]:
     """Yield why labels that are asked for are no levels of a tree in this order."""
     groups = grouped(nodes, lambda node: node.leaf_group or "")
-    for level in levels if nodes else ():
-        if not labeled(nodes, level)[0]:
+    for level in levels:
+        if nodes and not labeled(nodes, level)[0]:
             yield f"{level} is no level: no Node has it"
         split = {group: by_value(members, level) for group, members in groups.items()}
         broken = [(group, parts) for group, parts in split.items() if len(parts) > 1]
         for group, parts in broken[:MAX_LISTED]:
-            names = {value: [node.name for node in same] for value, same in parts.items()}
-            where = "; ".join(f"{value} on {listed(of)}" for value, of in names.items())
+            where = "; ".join(
+                f"{value} on {listed([node.name for node in same])}"
+                for value, same in parts.items()
+            )
             yield f"{level} is no tree: leaf group {group} has {where}"
         if len(broken) > MAX_LISTED:
             yield f"{level} is no tree: {len(broken)} leaf groups in all"
-    yield from _misordered(nodes, levels)
-
-
-def _misordered(nodes: Sequence[FleetNode], levels: Sequence[str]) -> Iterator[str]:
-    """Yield the levels that are above those before them."""
     for outer, inner in pairwise(levels):
         pairs = {(node.labels.get(outer), node.labels.get(inner)) for node in nodes}
         if len({above for above, _ in pairs}) == len(pairs) > len({below for _, below in pairs}):

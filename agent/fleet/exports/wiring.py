@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import io
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable
 
 from agent import encode
 from agent.cabling.plans.own import COLUMNS, rows_text
@@ -25,27 +24,18 @@ MAX_CELL = 1000  # characters
 TITLES = (*COLUMNS, "rate", "pci", "switch-id", "leaf-group", "tier-1", "tier-2", "accelerator")
 
 
-class Wiring(NamedTuple):
-    """All cables, and the names of the switches by their identity, in natural order."""
-
-    links: tuple[Wire, ...]
-    switches: Mapping[str, str]
-    notes: tuple[str, ...]
-
-
 def csv_rows(fleet: Fleet, naming: Naming, _given: Levels = ()) -> Exported:
     """Return CSV in the form that `verify --plan` reads: a title row, and a row for each cable."""
-    wiring = _wiring(fleet)
-    if not wiring.links:
-        return Exported("", wiring.notes)
+    links, notes = _wiring(fleet)
+    if not links:
+        return Exported("", notes)
     rows: list[Iterable[str]] = [TITLES]
     tiers = Keys(naming).tiers
-    for link in wiring.links:
-        node, port, end = link
+    for node, port, end in links:
         cells = [node.name, port.interface, end.device, end.port_id, end.port_name, _rate(port)]
         cells += [port.pci, end.id, node.leaf_group, *map(node.labels.get, tiers), node.accelerator]
         rows.append([visible(cell or "", MAX_CELL) for cell in cells])
-    return Exported(rows_text(rows, names=True), wiring.notes)
+    return Exported(rows_text(rows, names=True), notes)
 
 
 def graph(fleet: Fleet, _naming: Naming, _given: Levels = ()) -> Exported:
@@ -55,22 +45,30 @@ def graph(fleet: Fleet, _naming: Naming, _given: Levels = ()) -> Exported:
     one, and `plain` leaves backslashes in pairs only, so that none is in front of the closing
     quote. ptmd and `verify --plan` read the same form.
     """
-    wiring = _wiring(fleet)
-    if not wiring.links:
-        return Exported("", wiring.notes)
+    links, notes = _wiring(fleet)
+    if not links:
+        return Exported("", notes)
+    # the name of each switch, in natural order; with its identity if two share the name
+    names_of: dict[str, set[str]] = {}
+    for link in links:
+        names_of.setdefault(link.end.switch, set()).add(link.end.device)
+    first = {switch: min(names, key=natural) for switch, names in names_of.items()}
+    times = Counter(first.values())
+    named = {
+        switch: name if times[name] == 1 else f"{name} {switch}" for switch, name in first.items()
+    }
     text = io.StringIO()  # the wiring has millions of lines: no list of them
-    text.write(commented(wiring.notes, "//"))
+    text.write(commented(notes, "//"))
     text.write("graph wiring {\n  rankdir=TB\n")
-    text.writelines(f"  {_id(name)} [shape=box]\n" for name in wiring.switches.values())
-    nodes = dict.fromkeys(link.node.name for link in wiring.links)
+    text.writelines(f"  {_id(name)} [shape=box]\n" for name in sorted(named.values(), key=natural))
+    nodes = dict.fromkeys(link.node.name for link in links)
     text.writelines(f"  {_id(name)} [shape=ellipse]\n" for name in nodes)
-    for link in wiring.links:
-        node, port, end = link
-        far = f"{_id(wiring.switches[end.switch])}:{_id(end.port or '?')}"
+    for node, port, end in links:
+        far = f"{_id(named[end.switch])}:{_id(end.port or '?')}"
         rate = f" [rate={_id(rated)}]" if (rated := _rate(port)) else ""
         text.write(f"  {far} -- {_id(node.name)}:{_id(port.interface)}{rate}\n")
     text.write("}\n")
-    return Exported(text.getvalue(), wiring.notes)
+    return Exported(text.getvalue(), notes)
 
 
 def _rate(port: FleetPort) -> str | None:
@@ -83,27 +81,14 @@ def _id(text: str) -> str:
     return f'"{escaped}"'
 
 
-def _wiring(fleet: Fleet) -> Wiring:
-    """Return the wiring, and a note on the ports without a neighbor.
-
-    If two switches share a name, each is named with its identity.
-    """
-    links = tuple(wires(fleet.nodes))
+def _wiring(fleet: Fleet) -> tuple[list[Wire], tuple[str, ...]]:
+    """Return all cables, and a note on the ports without a neighbor."""
     ports = ((node.name, port) for node in fleet.nodes for port in node.ports)
     silent = [f"{name}/{port.interface}" for name, port in ports if not port.far_end]
     bare = [node.name for node in fleet.nodes if not node.ports]
     notes = [f"without a neighbor: {listed(silent, 'port')}"] if silent else []
     notes += [f"without a port: {listed(bare)}"] if bare else []
-    names_of: dict[str, set[str]] = {}
-    for link in links:
-        names_of.setdefault(link.end.switch, set()).add(link.end.device)
-    first = {switch: min(names, key=natural) for switch, names in names_of.items()}
-    times = Counter(first.values())
-    named = {
-        switch: name if times[name] == 1 else f"{name} {switch}" for switch, name in first.items()
-    }
-    names = dict(sorted(named.items(), key=lambda item: natural(item[1])))
-    return Wiring(links, names, tuple(notes))
+    return [*wires(fleet.nodes)], tuple(notes)
 
 
 def plain(text: str) -> str:
