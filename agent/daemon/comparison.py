@@ -63,7 +63,7 @@ class Comparison:
     _result: VerifyResult | None = None  # the last result, of `_inputs`
     _inputs: tuple[object, ...] = ()
     _heard: dict[str, Link] = field(default_factory=dict)  # last neighbors of Ethernet ports
-    _fault: Exception | None = None  # why nothing was compared
+    _fault: str | None = None  # why nothing was compared
     _contradiction: str | None = None  # of the expected half of now
     _old_since: float | None = None  # since when `_good` is not that of now
 
@@ -89,7 +89,7 @@ class Comparison:
         try:
             result = self._compared(labels, cycle, now, refresh=refresh)
         except Exception as error:  # noqa: BLE001 - the labels do not depend on it
-            self._fault, changes = error, FindingChanges()
+            self._fault, changes = str(error) or repr(error), FindingChanges()
             self._findings.failed()
         else:
             self._fault = None
@@ -102,7 +102,25 @@ class Comparison:
             self._old_since = None
         elif self._old_since is None:
             self._old_since = cycle.observation.time
-        return self._current(changes, old)
+        in_doubt = self._fault is not None or bool(old)
+        verdict = self._findings.verdict(in_doubt=in_doubt)
+        is_read = self.plan is None or self.plan.expected is not None
+        if old and not is_read and verdict != Verdict.FAIL:
+            verdict = Verdict.NO_PLAN  # what an agent before compared with is not known
+        first = f"compared for the first time; the first verdict takes {self.delay:g} s"
+        has_verdict = verdict not in {Verdict.PENDING, Verdict.NO_PLAN}
+        return Current(
+            verdict,
+            self._page(old) if has_verdict else {"reason": self._fault or first},
+            self.findings,
+            changes.came,
+            changes.gone,
+            len(self._expected.rows) if is_read else None,
+            self._compared_at,
+            # the files of a plan have a line of their own
+            self._contradiction or (self._fault if is_read else None),
+            is_contradictory=bool(self._contradiction),
+        )
 
     def remembered(self, boot_id: str | None) -> Remembered | None:
         """Return what is to be remembered of the verdict; None without a verdict."""
@@ -174,33 +192,13 @@ class Comparison:
             self._result, self._inputs = verify(*inputs), inputs
         return self._result
 
-    def _current(self, changes: FindingChanges, old: str) -> Current:
-        """Return the verdict; `old` is why the expected half of now is not in use, or empty."""
-        in_doubt = self._fault is not None or bool(old)
-        verdict = self._findings.verdict(in_doubt=in_doubt)
-        is_read = self.plan is None or self.plan.expected is not None
-        if old and not is_read and verdict != Verdict.FAIL:
-            verdict = Verdict.NO_PLAN  # what an agent before compared with is not known
-        fault = (str(self._fault) or repr(self._fault)) if self._fault else None
-        first = f"compared for the first time; the first verdict takes {self.delay:g} s"
-        has_verdict = verdict not in {Verdict.PENDING, Verdict.NO_PLAN}
-        return Current(
-            verdict,
-            self._page(fault, old) if has_verdict else {"reason": fault or first},
-            self.findings,
-            changes.came,
-            changes.gone,
-            len(self._expected.rows) if is_read else None,
-            self._compared_at,
-            # the files of a plan have a line of their own
-            self._contradiction or (fault if is_read else None),
-            is_contradictory=bool(self._contradiction),
-        )
+    def _page(self, old: str) -> dict[str, Any]:
+        """Return what the page of a verdict has: the last comparison, and why it may be old.
 
-    def _page(self, fault: str | None, old: str) -> dict[str, Any]:
-        """Return what the page of a verdict has: the last comparison, and why it may be old."""
+        `old` is why the expected half of now is not in use, or empty.
+        """
         at, result = self._compared_at, self._result
-        reasons = [fault] if fault else []
+        reasons = [self._fault] if self._fault else []
         if result is None:
             reasons.append("nothing was compared since the start")
         elif old and self._old_since is not None:

@@ -341,32 +341,27 @@ class Loop:
         """
         now, (kind, subject) = self.clock(), event
         if kind == "frames" or event == ("results", "sockets"):
-            self._receive(now)
-        elif kind == "results":
-            if subject == "facts":
-                self.schedule.results(now)
+            # A frame that differs from its neighbor's last triggers a cycle.
+            has_new, repeated = self.inbox.receive()
+            self.reporter.frames_repeated(repeated)
+            self.schedule.extend(now, self._expires_at())
+            if has_new:
+                self.schedule.trigger(now)
+        elif event == ("results", "facts"):
+            self.schedule.results(now)
         elif event == ("signal", "SIGCHLD"):
             self.reap()
-        else:
+        elif kind != "results":
             if kind == "signal":
                 self.reporter.signal_received(subject)
+                self._is_stopped |= event != HANGUP
             if event == HANGUP:
                 self.schedule.repair(now)
-            elif kind == "signal":
-                self._is_stopped = True
             is_health = kind == "health"
             for poller in self.companions if is_health else self._all_pollers:
                 poller.trigger(now, event)
             if not is_health:
                 self.schedule.trigger(now)
-
-    def _receive(self, now: float) -> None:
-        """Receive LLDP frames: a frame that differs from its neighbor's last triggers a cycle."""
-        has_new, repeated = self.inbox.receive()
-        self.reporter.frames_repeated(repeated)
-        self.schedule.extend(now, self._expires_at())
-        if has_new:
-            self.schedule.trigger(now)
 
     def _finished(self, result: Result, now: float) -> None:
         """Handle the result of a request: a failure, the Node as first read, or an apply.

@@ -142,7 +142,13 @@ class Observer:
         seen = seen._replace(off=off & {"rdma"}, disabled=off, **absent)
         where, now = partial(place, self.host), self.host.clock()
         observation, known = self._memory.complete(seen, where, now)
-        known = known._replace(fabric=self._remembered(observation, known))
+        # What is known of the switches above, after an exploration that is new, too.
+        fabric = None if "ib" in known.disabled else self.memories.fabric
+        tiers = observation.tiers
+        if fabric is not None and isinstance(tiers, Seen) and tiers.value is not self._explored:
+            self._explored = tiers.value
+            fabric = self.memories.fabric = remembered(fabric, observation, known)
+        known = known._replace(fabric=fabric)
         rendered = render(known, self.keys.naming)
         labels = rendered.labels
         whole = (labels.keys() - rendered.incomplete.keys()) | rendered.frozen.keys()
@@ -165,16 +171,6 @@ class Observer:
             *(observation, known, rendered, self._annotation, took, degraded, questions)
         )
         return self._cycle
-
-    def _remembered(self, observation: Observation, known: Known) -> FabricMemory | None:
-        """Return what is known of the switches above, after an exploration that is new, too."""
-        if self.memories.fabric is None or "ib" in known.disabled:
-            return None
-        tiers = observation.tiers
-        if isinstance(tiers, Seen) and tiers.value is not self._explored:
-            self._explored = tiers.value
-            self.memories.fabric = remembered(self.memories.fabric, observation, known)
-        return self.memories.fabric
 
     def reconciled(self, result: Result) -> bool:
         """Take over the lost interfaces of the Node; return True if some are forgotten.

@@ -5,7 +5,7 @@ Of a condition, a state that lasts, a line marks the beginning, each change, and
     2026-05-04T10:00:00.250Z info label changed key=P/speed.current from=3200G to=2800G
     {"time": "2026-05-04T10:00:00.250Z", "level": "info", "msg": "label changed", "key": ...}
 
-A record passes through: Log, RateLimitHandler, one of the two formatters, LineHandler.
+A record passes from Log to LineHandler, which has one of the two formatters.
 
 Invariants:
 - A record is one line, whatever text a neighbor or a server chose. Field values are made printable
@@ -65,9 +65,8 @@ class Log:
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self.lines = LineHandler(write or write_stderr)
+        self.lines = LineHandler(write or write_stderr, clock)
         self.lines.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
-        self._limit = RateLimitHandler(self.lines, clock)
         self._is_verbose, self._wall = verbose, wall
 
     def info(self, message: str, subject: str = "", /, **fields: Scalar) -> None:
@@ -85,7 +84,7 @@ class Log:
 
     def release_due(self) -> float:
         """Write the lines that the rate limit kept until now; return the seconds until the next."""
-        return self._limit.release_due()
+        return self.lines.release_due()
 
     def _log(self, level: str, message: str, subject: str, fields: Mapping[str, Scalar]) -> None:
         """Make a record: printable, cut, with the agent's own time, which tests simulate.
@@ -109,7 +108,7 @@ class Log:
             shown[name] = text = visible(texts[name], max(share, 1))
             room -= len(text)
         message = visible(message, MAX_MESSAGE_LENGTH)
-        self._limit.handle(_record(level, message, self._wall(), shown, subject))
+        self.lines.handle(_record(level, message, self._wall(), shown, subject))
 
 
 class Condition(NamedTuple):
@@ -169,17 +168,18 @@ class _Limit:
         self.skipped = 0  # records replaced by `kept`
 
 
-class RateLimitHandler(logging.Handler):
-    """Passes records on to `target`; `clock` is monotonic, in seconds."""
+class LineHandler(logging.Handler):
+    """Writes lines, few about one subject, without waiting for the reader of the pipe."""
 
-    def __init__(self, target: logging.Handler, clock: Callable[[], float]) -> None:
+    def __init__(self, write: Callable[[bytes], bool], clock: Callable[[], float]) -> None:
         super().__init__()
-        self._target, self._clock = target, clock
+        self.lost = 0  # lines that could not be written and are not reported yet
+        self._write, self._clock = write, clock
         self._limits: dict[str, _Limit] = {}  # by subject, the least recently used first
         self._waiting: dict[str, _Limit] = {}  # those with a kept record
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Pass the record on, or keep it instead of an earlier record about its subject."""
+        """Write the record, or keep it instead of an earlier record about its subject."""
         now, subject = self._clock(), str(record.__dict__["subject"])
         limit = self._limits.pop(subject, None) or _Limit(now)
         while len(self._limits) >= MAX_SUBJECTS:
@@ -193,7 +193,7 @@ class RateLimitHandler(logging.Handler):
             self._release(subject, now)
 
     def release_due(self) -> float:
-        """Pass on the kept records that are due; return the seconds until the next, or infinity."""
+        """Write the kept records that are due; return the seconds until the next, or infinity."""
         now = self._clock()
         for subject, limit in list(self._waiting.items()):
             if limit.bucket.ready_at() <= now:
@@ -202,19 +202,27 @@ class RateLimitHandler(logging.Handler):
         return min((at - now for at in ready), default=math.inf)
 
     def flush(self) -> None:
-        """Pass on every kept record; `logging` does this at exit."""
+        """Write every kept record; `logging` does this at exit."""
         for subject in list(self._waiting):
             self._release(subject, self._clock())
 
     def _release(self, subject: str, now: float) -> None:
-        """Pass on the kept record of a subject, if it has any."""
+        """Write the kept record of a subject, if it has any, after the number of lines lost."""
         limit = self._waiting.pop(subject, None)
         if limit and limit.kept:
             limit.bucket.take(now)
             if limit.skipped:
                 limit.kept.__dict__["fields"]["skipped"] = limit.skipped
             record, limit.kept, limit.skipped = limit.kept, None, 0
-            self._target.handle(record)
+            if self.lost:
+                lost = {"count": self.lost}
+                missing = _record("warning", "log lines lost", record.created, lost, "")
+                if self._write(self._line(missing)):
+                    self.lost = 0
+            self.lost += not self._write(self._line(record))
+
+    def _line(self, record: logging.LogRecord) -> bytes:
+        return self.format(record).encode() + b"\n"
 
 
 class _UtcFormatter(logging.Formatter):
@@ -254,27 +262,6 @@ class JsonFormatter(JsonFormatterBase, _UtcFormatter):
         del log_data["subject"]
         fields: dict[str, Any] = log_data.pop("fields")
         return log_data | fields
-
-
-class LineHandler(logging.Handler):
-    """Writes lines without waiting for the reader of the pipe."""
-
-    def __init__(self, write: Callable[[bytes], bool]) -> None:
-        super().__init__()
-        self._write = write
-        self.lost = 0  # lines that could not be written and are not reported yet
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Write a record, after the number of those that were lost before it."""
-        if self.lost:
-            lost = {"count": self.lost}
-            missing = _record("warning", "log lines lost", record.created, lost, "")
-            if self._write(self._line(missing)):
-                self.lost = 0
-        self.lost += not self._write(self._line(record))
-
-    def _line(self, record: logging.LogRecord) -> bytes:
-        return self.format(record).encode() + b"\n"
 
 
 def write_stderr(data: bytes) -> bool:

@@ -241,7 +241,6 @@ class Reporter:
             fields = {"key": taken.key, "owner": taken.manager, "value": taken.value}
             self.log.warning("taken over from its owner", **fields)
         refused = self._readiness.refusals
-        present = of_labels(result.change, result.outcome, refused)
         # Keys rewritten twice have a second agent. Once may be `bwagent probe` or `cleanup --lost`,
         # which write as the same manager.
         now = self.clock()
@@ -251,10 +250,7 @@ class Reporter:
         self._rewrites = [rewrite for rewrite in rewrites if now - rewrite[0] < REWRITE_WINDOW]
         rewritten = self._rewrites if len(self._rewrites) > 1 else []
         contended = sorted({key for _, keys in rewritten for key in keys})
-        if contended:
-            end = "no second agent writes these labels any more"
-            counted = {"count": len(contended), "first": contended[0]}
-            present.append(Condition("a second agent writes these labels", end, counted))
+        present = of_labels(result.change, result.outcome, refused, contended)
         self.conditions.update("request", present)
         self.metrics.update(
             keys_foreign=len(result.change.foreign),
@@ -327,9 +323,9 @@ def of_flag(flag: str, subject: str, state: str, fault: str | None) -> list[Cond
 
 
 def of_labels(
-    change: Change, outcome: Outcome | None, refusals: Iterable[Refusal]
+    change: Change, outcome: Outcome | None, refusals: Iterable[Refusal], contended: Sequence[str]
 ) -> list[Condition]:
-    """Return the conditions of labels that the Node has not as planned."""
+    """Return the conditions of labels that the Node has not as planned, or not for long."""
     conditions = of_problems(change.problems)
     for refusal in refusals:
         refused = {"key": refusal.key, "status": refusal.status, "reason": refusal.text}
@@ -344,4 +340,8 @@ def of_labels(
         others = {"owner": owner, "count": len(held), "first": first}
         end = "labels not published are gone"
         conditions.append(Condition("labels not published", end, others))
+    if contended:
+        counted = {"count": len(contended), "first": contended[0]}
+        end = "no second agent writes these labels any more"
+        conditions.append(Condition("a second agent writes these labels", end, counted))
     return conditions
