@@ -11,6 +11,7 @@ then, or it lacks them, or the label is frozen: it stays as the Node has it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import NamedTuple
 
 from agent import encode
@@ -219,17 +220,8 @@ def _sources(known: Known) -> list[str]:
     return sources or [source for source, _ in NEIGHBOR_SOURCES]
 
 
-def tier_1(known: Known) -> Values:
-    """Yield the lowest switch above the leaves."""
-    return _tier(known, 1)
-
-
-def tier_2(known: Known) -> Values:
-    """Yield the lowest switch two tiers above the leaves."""
-    return _tier(known, 2)
-
-
-def _tier(known: Known, number: int) -> Values:
+def tier(known: Known, number: int) -> Values:
+    """Yield the lowest of the switches so many tiers above the leaves."""
     if "tiers" in known.off:
         yield from [_frozen(HoldReason.SOURCE_OFF)] if TIERS[number - 1] in known.whole else []
     elif known.fabric and is_infiniband(known) and (text := known.fabric.label(number)):
@@ -310,14 +302,14 @@ LABELS = (
         TIERS[0],
         "with `--tiers`: of the switches above the leaves the one with the lowest name",
         "`--tiers` is off, flavor is not infiniband, no such switch, or nobody answered yet",
-        tier_1,
+        partial(tier, number=1),
         tier=1,
     ),
     Label(
         TIERS[1],
         "the same, two tiers above the leaves",
         "as tier 1, or nothing is above that",
-        tier_2,
+        partial(tier, number=2),
         tier=2,
     ),
     Label("IB/speed.current", "the same", "flavor is not infiniband", speed),

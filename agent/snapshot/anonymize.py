@@ -184,7 +184,7 @@ def anonymize(record: Record) -> Record:
         folders={names.text(path) for path in record.folders},
         errors={names.text(path): error for path, error in record.errors.items()},
         meta=names.everywhere(record.meta) | {"anonymized": ANONYMIZED},
-        io=record.io.anonymized(names),
+        io={name: part.anonymized(names) for name, part in record.io.items()},
     )
 
 

@@ -24,7 +24,7 @@ import agent
 from agent.folder import new_folder
 from agent.host import Host
 from agent.model import Observation
-from agent.snapshot.recordings import PARTS, RecordedIo, merged
+from agent.snapshot.recordings import PARTS, Recordings, merged
 from agent.snapshot.replay import SCHEMA
 from agent.snapshot.tree import Content, Contents, MemoryStore, Tree
 from agent.sources.counters import read_counters
@@ -59,7 +59,7 @@ class Record:
     errors: dict[str, str] = field(default_factory=dict)  # errno names
     facts: dict[str, Any] = field(default_factory=dict)  # host.json
     meta: dict[str, Any] = field(default_factory=dict)  # meta.json
-    io: RecordedIo = field(default_factory=RecordedIo)  # the parts of the sources
+    io: Recordings = field(default_factory=dict)  # of what is no file
     unread: list[str] = field(default_factory=list)  # what else was asked for, with the reason
 
     def copy(self) -> Record:
@@ -141,10 +141,10 @@ def _errno_name(error: OSError) -> str:
     return errno.errorcode.get(error.errno or 0, "EIO")
 
 
-def recording(host: Host) -> tuple[Host, RecordedIo]:
-    """Return the host with I/O that is recorded, and the record, empty so far."""
+def recording(host: Host) -> tuple[Host, Recordings]:
+    """Return the host with I/O that is recorded, and the recordings, empty so far."""
     recorded = {name: snapshot.record(host) for name, snapshot in PARTS.items()}
-    io = RecordedIo({name: part for name, (part, _) in recorded.items()})
+    io = {name: part for name, (part, _) in recorded.items()}
     return replace(host, **merged(fields for _, fields in recorded.values())), io
 
 
@@ -199,17 +199,18 @@ def entries(captured: Record) -> Contents:
     tree = Tree(MemoryStore(links), {})
     for path in sorted(captured.links, key=lambda path: path.count("/")):
         links[tree.place(path)] = captured.links[path]
-    contents: Contents = {**links, **captured.io.files()}
+    contents: Contents = {**links, **merged(part.files() for part in captured.io.values())}
     contents |= {tree.resolve(path): data for path, data in captured.files.items()}
     folders = {tree.resolve(path) for path in captured.folders}
     paths = contents.keys() | folders
     used = {str(above) for path in paths for above in PurePosixPath(path).parents}
+    facts = captured.facts | merged(part.facts() for part in captured.io.values())
     notes = {"errors": dict(sorted(captured.errors.items())), "empty": sorted(folders - used)}
     return {
         **contents,
         **dict.fromkeys(folders),
         "errors.json": as_json(notes),
-        "host.json": as_json(captured.facts | captured.io.facts()),
+        "host.json": as_json(facts),
         "meta.json": as_json(captured.meta),
         "README.md": README.format(**captured.meta).encode(),
     }

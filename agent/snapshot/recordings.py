@@ -139,6 +139,9 @@ def _anonymized(value: Any, names: Names) -> Any:
     return names.text(value) if isinstance(value, str) else value
 
 
+Recordings = dict[str, Recording]  # by the name of their source
+
+
 class SnapshotPart(NamedTuple):
     """Functions that make the Recording of one source."""
 
@@ -158,37 +161,9 @@ PARTS = {
 }
 
 
-class RecordedIo:
-    """The recordings by the name of their source."""
-
-    def __init__(self, parts: dict[str, Recording] | None = None) -> None:
-        self.parts = parts or {}
-
-    def replayed(self) -> dict[str, Any]:
-        """Return the fields of a Host that replay the recordings."""
-        return merged(part.replayed() for part in self.parts.values())
-
-    def newest(self) -> float | None:
-        """Return the time of the newest recorded frame, if there is one."""
-        times = [part.newest() for part in self.parts.values()]
-        return max((time for time in times if time is not None), default=None)
-
-    def anonymized(self, names: Names) -> RecordedIo:
-        """Return the recordings with replaced names."""
-        return RecordedIo({name: part.anonymized(names) for name, part in self.parts.items()})
-
-    def facts(self) -> dict[str, Any]:
-        """Return the entries of host.json."""
-        return merged(part.facts() for part in self.parts.values())
-
-    def files(self) -> dict[str, bytes | None]:
-        """Return the files of every part by path; None is a folder."""
-        return merged(part.files() for part in self.parts.values())
-
-
-def load(files: SnapshotFiles, facts: Mapping[str, Any]) -> RecordedIo:
+def load(files: SnapshotFiles, facts: Mapping[str, Any]) -> Recordings:
     """Load the recordings of a snapshot; `facts` is host.json. Raises Malformed."""
-    return RecordedIo({name: snapshot.load(files, facts) for name, snapshot in PARTS.items()})
+    return {name: snapshot.load(files, facts) for name, snapshot in PARTS.items()}
 
 
 def merged(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:

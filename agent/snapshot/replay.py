@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 
 from agent.errors import Malformed, Unavailable
 from agent.host import Host
-from agent.snapshot.recordings import load
+from agent.snapshot.recordings import load, merged
 from agent.snapshot.tree import DiskStore, MemoryStore, SnapshotFiles, Store, Tree
 from agent.sysfs.worker import DeviceReaders, InlineWorker
 from agent.text import Json, visible
@@ -56,8 +56,11 @@ def replay(
             text = f"meta.json: schema {_quoted(schema)}; this agent reads schema {SCHEMA}"
             raise Malformed(text)
         io = load(files, facts)
-        times = (_time(meta), io.newest(), time.time())
-        when = next(when for when in times if when is not None)
+        captured = _time(meta)
+        newest = (at for part in io.values() if (at := part.newest()) is not None)
+        when = max(newest, default=time.time()) if captured is None else captured
+        fields = merged(part.replayed() for part in io.values())
+        fields |= {} if tiers else {"explore": None}
         return Host(
             root=_tree(store, errors),
             clock=lambda: when,
@@ -67,7 +70,7 @@ def replay(
             backend=backend,
             readers=DeviceReaders(worker=InlineWorker),
             subnet_readers=DeviceReaders(worker=InlineWorker),
-            **(io.replayed() | ({} if tiers else {"explore": None})),
+            **fields,
         )
 
 

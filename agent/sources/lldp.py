@@ -23,16 +23,7 @@ from typing import TYPE_CHECKING
 from agent.errors import Unavailable
 from agent.host import Host
 from agent.lldp.firmware import consumes_lldp
-from agent.model import (
-    Absent,
-    Link,
-    LldpNeighbor,
-    Neighbor,
-    PortRole,
-    Problem,
-    Reading,
-    Seen,
-)
+from agent.model import Absent, Link, LldpNeighbor, Neighbor, PortRole, Problem, Reading, Seen
 from agent.reasons import NeighborReason
 from agent.sources.cards import socket_direct_twin
 from agent.sysfs import parse as kernel

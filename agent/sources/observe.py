@@ -59,9 +59,7 @@ class Memories:
     def __init__(
         self,
         *,
-        switch_names: SwitchNames | None = None,
         roles: RoleMemory | None = None,
-        fabric: FabricMemory | None = None,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.bus = BusMemory()  # the PCI functions
@@ -70,9 +68,9 @@ class Memories:
         self.ambiguous: frozenset[str] = frozenset()  # link layers (front_end.ambiguous_layers)
         # PCI functions by what --exclude-device named; they stay so while they are on the bus
         self.excluded: frozenset[str] = frozenset()
-        self.switch_names = switch_names or SwitchNames()  # by earlier answers to SMPs
+        self.switch_names = SwitchNames()  # by earlier answers to SMPs
         self.roles = roles  # None: each observation decides by itself
-        self.fabric = fabric  # the switches above; None: --tiers is off
+        self.fabric: FabricMemory | None = None  # the switches above; None: --tiers is off
         self.wall = wall  # seconds since the epoch
         # about them, by outcome (agent/infiniband/exploration.py)
         self.sa_questions = Counter[str]()

@@ -181,7 +181,17 @@ def _read_devices(host: Host, names: list[str], memories: Memories) -> list[Devi
         if name not in excluded
     }
     readings = _read_all(host, jobs)
-    if _has_learned(host, [device for device, _ in readings.values()]):
+    # Note which devices look like NVSwitch management functions, and read all again if that is new.
+    # One that is known to manage NVSwitches looks like it for as long as it is there.
+    devices = [device for device, _ in readings.values()]
+    pattern, is_new = nvswitch_pattern(devices), False
+    for device in devices:
+        constants = host.readers.constants(device.name)
+        is_like = device.name in pattern or device.nvswitch_management is True
+        if device.ports and constants.get(PATTERN) is not is_like:
+            is_new |= is_like or any(port.link_layer != "Ethernet" for port in device.ports)
+            constants[PATTERN] = is_like
+    if is_new:
         host.readers.refresh()
         readings = _read_all(host, jobs)
     readings |= {name: (device, []) for name, device in excluded.items()}
@@ -197,22 +207,6 @@ def _read_all(host: Host, jobs: Mapping[str, Callable[[], DeviceReading]]) -> Re
         else:
             readings[name] = _blocked(host.root, name, host.readers.constants(name))
     return {name: readings[name] for name in jobs}
-
-
-def _has_learned(host: Host, devices: list[RdmaDevice]) -> bool:
-    """Note the devices that look like NVSwitch management functions; return True if that is new.
-
-    A device that is known to manage NVSwitches looks like it for as long as it is there.
-    """
-    pattern = nvswitch_pattern(devices)
-    is_new = False
-    for device in devices:
-        constants = host.readers.constants(device.name)
-        is_like_one = device.name in pattern or device.nvswitch_management is True
-        if device.ports and constants.get(PATTERN) is not is_like_one:
-            is_new |= is_like_one or any(port.link_layer != "Ethernet" for port in device.ports)
-            constants[PATTERN] = is_like_one
-    return is_new
 
 
 def _excluded(host: Host, name: str, memories: Memories) -> RdmaDevice | None:

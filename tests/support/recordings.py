@@ -10,8 +10,8 @@ from agent.lldp.frame import Frame
 from agent.lldp.reception import LldpNeighbors
 from agent.lldp.snapshot import RecordedLldp
 from agent.nic.snapshot import RecordedNics
-from agent.recorded_answer import Recording
-from agent.snapshot.recordings import RecordedIo, RecordedNvml, RecordedRoutes, load
+from agent.snapshot.anonymize import Names
+from agent.snapshot.recordings import RecordedNvml, RecordedRoutes, Recordings, load, merged
 from agent.snapshot.tree import SnapshotFiles, Store
 from agent.transceiver.snapshot import RecordedModules
 
@@ -53,34 +53,44 @@ def recorded(
     flags: dict[str, dict[str, bool]] | None = None,
     *,
     listening: bool = False,
-) -> RecordedIo:
+) -> Recordings:
     """Recorded I/O of all sources, in the order of their table, and of the modules."""
     lldp = RecordedLldp(received, failed, flags, listening=listening)
     smps = RecordedSmps(answers)
     routes, nvml, modules = RecordedRoutes(), RecordedNvml(), RecordedModules()
-    parts: dict[str, Recording] = {"rdma": routes, "lldp": lldp, "ib": smps, "nvml": nvml}
-    return RecordedIo(parts | {"nics": RecordedNics(), "modules": modules})
+    parts: Recordings = {"rdma": routes, "lldp": lldp, "ib": smps, "nvml": nvml}
+    return parts | {"nics": RecordedNics(), "modules": modules}
 
 
-def loaded(store: Store, **facts: Any) -> RecordedIo:
+def loaded(store: Store, **facts: Any) -> Recordings:
     """The recorded I/O of a snapshot with these entries in host.json."""
     return load(SnapshotFiles(store), facts)
 
 
-def content(io: RecordedIo) -> dict[str, tuple[type, dict[str, Any]]]:
+def content(io: Recordings) -> dict[str, tuple[type, dict[str, Any]]]:
     """The class of each part, and what it holds."""
-    return {name: (type(part), vars(part)) for name, part in io.parts.items()}
+    return {name: (type(part), vars(part)) for name, part in io.items()}
 
 
-def lldp_of(io: RecordedIo) -> RecordedLldp:
+def files_of(io: Recordings) -> dict[str, bytes | None]:
+    """The files of all parts."""
+    return merged(part.files() for part in io.values())
+
+
+def anonymized(io: Recordings, names: Names) -> Recordings:
+    """All parts with replaced names."""
+    return {name: part.anonymized(names) for name, part in io.items()}
+
+
+def lldp_of(io: Recordings) -> RecordedLldp:
     """The LLDP part."""
-    part = io.parts["lldp"]
+    part = io["lldp"]
     assert isinstance(part, RecordedLldp)
     return part
 
 
-def smps_of(io: RecordedIo) -> RecordedSmps:
+def smps_of(io: Recordings) -> RecordedSmps:
     """The InfiniBand part."""
-    part = io.parts["ib"]
+    part = io["ib"]
     assert isinstance(part, RecordedSmps)
     return part

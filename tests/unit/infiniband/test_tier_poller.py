@@ -32,7 +32,8 @@ class Asking:
         self.fault, self.times, self.now = fault, list[float](), 0.0
         self.ports: list[AskingPort] = PORTS
         self.looks, self.agrees, self.lids = list[float](), True, list[Any]()
-        self.memories = Memories(fabric=memory, wall=lambda: NOW + self.now)
+        self.memories = Memories(wall=lambda: NOW + self.now)
+        self.memories.fabric = memory
         task = BackgroundTask[Any](lambda work: work())
         self.poller = TierPoller((self.explore, self.look), self.memories, task, lambda: 0.5)
 

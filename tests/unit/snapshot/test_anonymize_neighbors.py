@@ -23,7 +23,7 @@ from agent.output.document import document as document_of
 from agent.snapshot import capture
 from agent.snapshot.anonymize import INTERFACE, Names, anonymize
 from agent.snapshot.capture import Record, write_folder
-from agent.snapshot.recordings import RecordedIo
+from agent.snapshot.recordings import Recordings
 from agent.snapshot.replay import replay
 from agent.snapshot.tree import MemoryStore, Tree
 from agent.sources.observe import observe
@@ -40,7 +40,7 @@ from tests.support.lldp_frames import (
     tlv,
     tlv_types,
 )
-from tests.support.recordings import IB, ROCE, hearing, lldp_of, recorded, smps_of, tree
+from tests.support.recordings import IB, ROCE, anonymized, hearing, lldp_of, recorded, smps_of, tree
 from tests.support.remembering import alone
 from tests.support.smps import answer, helper, node_info, port_info, reply
 
@@ -213,13 +213,13 @@ def found_in(folder: Path) -> list[tuple[str, str]]:
     ]
 
 
-def io_of(*frames: bytes) -> RecordedIo:
+def io_of(*frames: bytes) -> Recordings:
     return recorded({"eth0": [Frame("eth0", 1.0, data) for data in frames]})
 
 
 def renamed(*frames: bytes) -> list[bytes]:
     """The frames under other names; an address gets its octets turned round."""
-    after = io_of(*frames).anonymized(Turned())
+    after = anonymized(io_of(*frames), Turned())
     return [frame.data for frame in lldp_of(after).received["eth0"]]
 
 
@@ -316,7 +316,7 @@ def test_equal_names_are_equal_everywhere() -> None:
     smps_of(io).answers["mlx5_1", 1] = answer(
         "mlx5_1", exchanges=conversation(b"host mlx5_3", kind=1)
     )
-    after = io.anonymized(Turned())
+    after = anonymized(io, Turned())
     first, second, third = (lldp.decode(frame.data) for frame in lldp_of(after).received["eth0"])
     assert first.system_name == second.chassis_id == third.port_description
     assert first.port_description == second.port_id
@@ -328,17 +328,17 @@ def test_equal_names_are_equal_everywhere() -> None:
     ]
 
 
-def described(io: RecordedIo, number: int) -> str | None:
+def described(io: Recordings, number: int) -> str | None:
     return smp.replay(exchanges_of(io, number)).node_description
 
 
-def exchanges_of(io: RecordedIo, number: int) -> list[smp.Exchange]:
+def exchanges_of(io: Recordings, number: int) -> list[smp.Exchange]:
     return [*map(smp.Exchange.from_json, smps_of(io).answers[f"mlx5_{number}", 1]["exchanges"])]
 
 
-def other_names(answers: list[dict[str, Any]]) -> RecordedIo:
+def other_names(answers: list[dict[str, Any]]) -> Recordings:
     by_port = {(one["device"], one["port"]): one for one in answers}
-    return recorded(answers=by_port).anonymized(Turned())
+    return anonymized(recorded(answers=by_port), Turned())
 
 
 def other_answers(*answers: dict[str, Any]) -> list[dict[str, Any]]:
@@ -409,7 +409,7 @@ def test_interfaces_named_after_addresses_are_renamed_with_them() -> None:
         {("cc:dd", 1): answer("cc:dd", exchanges=[], text="cc:dd port 1")},
         {"ee:ff": {"flag": True}},
     )
-    after = io.anonymized(Turned())
+    after = anonymized(io, Turned())
     assert lldp_of(after).failed == {"bb:aa": "lldp/bb:aa.pcap: no pcap"}
     assert smps_of(after).answers["dd:cc", 1]["device"] == "dd:cc"
     assert smps_of(after).answers["dd:cc", 1]["text"] == "dd:cc port 1"

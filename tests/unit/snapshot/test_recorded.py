@@ -30,6 +30,7 @@ from tests.support.recordings import (
     IB,
     ROCE,
     content,
+    files_of,
     hearing,
     lldp_of,
     loaded,
@@ -90,19 +91,19 @@ def test_what_is_saved_is_loaded_again(
     for name, told in heard.items():
         frames = [Frame(name, when / 10**6, SPOKEN[:14] + rest) for when, rest in told]
         lldp_of(io).received[name] = sorted(frames, key=lambda frame: frame.time)
-    write_folder(io.files(), str(folder))
+    write_folder(files_of(io), str(folder))
     assert content(loaded(DiskStore(str(folder)))) == content(io)
 
 
 def test_nothing_heard_is_nothing_written(tmp_path: Path) -> None:
     """A node without neighbors has no folders for them, and a snapshot without folders has none."""
-    assert recorded().files() == {}
+    assert files_of(recorded()) == {}
     silent, folder = recorded(listening=True), tmp_path / "folder"
-    write_folder(silent.files(), str(folder))
+    write_folder(files_of(silent), str(folder))
     assert content(loaded(DiskStore(str(folder)))) == content(silent)
     io = loaded(MemoryStore({}))
     assert content(io) == content(recorded())
-    assert io.newest() is None
+    assert lldp_of(io).newest() is None
     assert lldp_of(io).frames({"eth0": True}) == ([], {})
     assert smps_of(io).ask_smp([("mlx5_0", 1)]) == {"ports": []}
     assert lldp_of(io).private_flags("eth0") == {}
@@ -119,7 +120,7 @@ def test_the_doors_give_what_was_asked_for() -> None:
     asked = [("mlx5_1", 1), ("mlx5_0", 1), ("mlx5_0", 2)]
     assert smps_of(io).ask_smp(asked) == {"ports": [answer()]}
     assert lldp_of(io).private_flags("eth0") == {"flag": True}
-    assert io.newest() == 3.0
+    assert lldp_of(io).newest() == 3.0
 
 
 def test_two_files_of_one_netdev_are_both_read() -> None:
@@ -340,9 +341,8 @@ def test_the_now_of_a_replay(meta: dict[str, str] | None, age: float, tmp_path: 
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_bytes(data)
     frames = [Frame("eth0", spoken - 100, SPOKEN), Frame("eth0", spoken, SPOKEN)]
-    write_folder(
-        {"eth0.pcap": recorded({"eth0": frames}).files()["lldp/eth0.pcap"]}, str(tmp_path / "lldp")
-    )
+    pcap = files_of(recorded({"eth0": frames}))["lldp/eth0.pcap"]
+    write_folder({"eth0.pcap": pcap}, str(tmp_path / "lldp"))
     if meta is not None:
         (tmp_path / "meta.json").write_text(json.dumps(meta))
     assert [row["age_s"] for row in report(replay(str(tmp_path)))["neighbors"]] == [age]

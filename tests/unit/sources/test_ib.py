@@ -35,7 +35,8 @@ def answer(device: str = "ibp0", port: int = 1, **changes: Any) -> dict[str, Any
 
 def reading(ask: Ask, *devices: RdmaDevice, names: SwitchNames | None = None) -> Any:
     host = Host(Tree(MemoryStore({}), {}), lambda: 0.0, ask_smp=ask)
-    memories = Memories(switch_names=names) if names else Memories()
+    memories = Memories()
+    memories.switch_names = names or memories.switch_names
     return read_ib(host, assign(devices), memories)
 
 
