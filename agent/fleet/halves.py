@@ -26,7 +26,7 @@ from agent.cabling.seen import DOWN, Port, SeenEnd, SeenNode
 from agent.encode import Naming
 from agent.errors import Malformed
 from agent.fleet.model import INFINIBAND, Fleet, FleetNode, FleetPort, Gap, wires
-from agent.text import listed, natural
+from agent.text import listed, many, natural
 
 NONE = Expected()
 MAX_NOTES = 3  # of one kind
@@ -43,7 +43,7 @@ class Expectations:
         self, fleet: Fleet, plans: Sequence[Plan], naming: Naming, off: Off = frozenset()
     ) -> None:
         self._naming = naming
-        self._has_plans = bool(plans)
+        self._plans = plans
         for plan in plans:
             if plan.labels:
                 text = "expected labels of one node, which a fleet reads from its Nodes"
@@ -69,7 +69,10 @@ class Expectations:
             yield finding._replace(facts=(*finding.facts, fact)) if fact else finding
 
     def notes(self) -> Iterator[str]:
-        """Yield a line for hosts of the plans that are no Node, or perhaps several."""
+        """Yield lines for the plans, and for their hosts that are no Node, or perhaps several."""
+        for plan in self._plans:
+            yield f"{plan.title}, {many(len(plan.cables), 'row')}"
+            yield from plan.placed_notes
         for name, others in [*self.hosts.ambiguous.items()][:MAX_NOTES]:
             yield f"not compared: {name} may be {' or '.join(others)}"
         if len(self.hosts.ambiguous) > MAX_NOTES:
@@ -116,11 +119,11 @@ class Expectations:
 
         Beside a plan, the labels give the speed only.
         """
-        wanted = "/speed.expected" if self._has_plans else ".expected"
+        wanted = "/speed.expected" if self._plans else ".expected"
         labels = {key: node.labels[key] for key in [key for key in node.labels if wanted in key]}
         source = f"Node {node.name}"
         expected = from_labels(labels, self._naming, source) if labels else NONE
-        if not self._has_plans:
+        if not self._plans:
             return expected
         ends = [wire.end for wire in wires([node])]
         seen = [(end.device, end.port_id or "") for end in ends]

@@ -95,7 +95,7 @@ def judge(  # noqa: PLR0913 - most are choices
         fleet,
         tuple(_distinct(sorted(findings, key=fleet_order))),
         tuple(inferred.groups),
-        tuple(_notes(fleet, plans, expectations, expected, compared, inferred)),
+        tuple(_notes(fleet, expectations, expected, compared, inferred)),
         compared.planned + unread if expected else inferred.covered,
         compared.as_planned if expected else inferred.regular,
         not expected,
@@ -144,17 +144,13 @@ def _distinct(findings: Iterable[Finding]) -> Iterator[Finding]:
         yield original if identity == original.id else original._replace(id=identity)
 
 
-def _notes(  # noqa: PLR0913, PLR0917 - of all that was compared
+def _notes(
     fleet: Fleet,
-    plans: Sequence[Plan],
     expectations: Expectations,
     expected: Collection[str],
     compared: planned.Compared,
     inferred: Pattern,
 ) -> Iterator[str]:
-    for plan in plans:
-        yield f"{plan.title}, {many(len(plan.cables), 'row')}"
-        yield from plan.placed_notes
     yield from expectations.notes()
     if expected and len(expected) < len(fleet.nodes):
         others = [node.name for node in fleet.nodes if node.name not in expected]

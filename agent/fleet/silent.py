@@ -70,10 +70,10 @@ def unreadable(nodes: Iterable[FleetNode]) -> Iterator[Finding]:
     if unread:
         names = [node.name for node in unread]
         pairs = [(problem, node.name) for node in unread for problem in node.problems]
-        whose = {
-            problem: listed([name for _, name in same])
+        whose = [
+            f"{problem} ({listed([name for _, name in same])})"
             for problem, same in grouped(pairs, lambda pair: pair[0]).items()
-        }
-        why = listed([f"{problem} ({nodes})" for problem, nodes in whose.items()], separator="; ")
+        ]
+        why = listed(whose, separator="; ")
         text = f"{many(len(names), 'Node')} could not be read in full: {why}."
         yield finding("unreadable", [], text, nodes=names, key=["all"])

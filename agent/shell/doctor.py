@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from agent.check import MAX_NAMED, NOT_PERMITTED, Check, Step, Surroundings, absent, missing
 from agent.errors import Unavailable
@@ -127,8 +127,3 @@ def lines(checks: Iterable[NamedCheck]) -> list[str]:
         else f"{'ok' if check.is_there else '-':9}{source:12}{check.text}"
         for source, check in ordered
     ]
-
-
-def exit_code(checks: Sequence[NamedCheck]) -> int:
-    """Return 1 if anything is missing."""
-    return int(any(check.missing for _, check in checks))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from agent import __version__
 from agent.errors import not_installed
-from agent.fleet.model import Judged
+from agent.fleet.model import Judged, place_text
 from agent.fleet.page import worklist
 from agent.fleet.page.groups import matrix, pictures
 from agent.fleet.page.lookup import APART, SEVERITIES, SIGNS, LeafTable, Marks
@@ -112,5 +112,11 @@ def _template() -> tuple[Template, type[Markup]]:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals |= {"sign": SIGNS, "severities": SEVERITIES, "rate": worklist.rate_text}
+    environment.globals |= {
+        "sign": SIGNS,
+        "severities": SEVERITIES,
+        "places": worklist.PLACES,
+        "place": place_text,
+        "rate": worklist.rate_text,
+    }
     return environment.get_template("page.html.jinja"), Markup

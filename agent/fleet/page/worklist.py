@@ -54,12 +54,9 @@ class Entry(NamedTuple):
     finding: Finding
     groups: tuple[int, ...]  # numbers, from 1
     where: tuple[tuple[str, str], ...]  # node, or run of nodes, and the interfaces
-    places: tuple[tuple[str, str], ...]  # of facts
-    facts: tuple[tuple[str, str], ...]  # all other facts
-    moves: tuple[tuple[str, str, str], ...]  # interface, from, to
     expected: str | None  # where no move says it
     actual: str | None
-    confidence: str
+    confidence: str  # a share by the pattern, else what the finding is by
 
     @property
     def is_folded(self) -> bool:
@@ -98,21 +95,19 @@ def entries(judged: Judged) -> list[Entry]:
         where = [(node, ", ".join(of_node)) for node, of_node in interfaces.items()]
         groups = dict.fromkeys(group_of[node] for node in interfaces if node in group_of)
         shown = where if len(where) <= SHOWN else _joined(judged.fleet, order, where)
+        confidence = "fact" if judged.by_pattern or finding.code in FACTS else "plan"
+        if finding.confidence is not None:  # a share by the pattern is never rounded up to 100 %
+            most = 99.9 if finding.confidence < 1 else 100
+            confidence = f"{min(100 * finding.confidence, most):.3g} %"
         listed.append(
             Entry(
                 number,
                 finding,
                 tuple(groups),
                 tuple(shown),
-                tuple((PLACES[name], value) for name, value in finding.facts if name in PLACES),
-                tuple(fact for fact in finding.facts if fact[0] not in PLACES),
-                tuple(
-                    (move.port.text, place_text(*move.actual), place_text(*move.wanted))
-                    for move in finding.moves
-                ),
                 _without_moves(finding, finding.expected),
                 _without_moves(finding, finding.actual),
-                _confidence(finding, by_pattern=judged.by_pattern),
+                confidence,
             )
         )
     return listed
@@ -121,14 +116,6 @@ def entries(judged: Judged) -> list[Entry]:
 def _without_moves(finding: Finding, end: Ends) -> str | None:
     """Return an end of a finding without moves, which say it otherwise."""
     return place_text(*end) if any(end) and not finding.moves else None
-
-
-def _confidence(finding: Finding, *, by_pattern: bool) -> str:
-    """Return how sure a finding is: a percentage by the pattern, else what it is by."""
-    if finding.confidence is None:
-        return "fact" if by_pattern or finding.code in FACTS else "plan"
-    most = 99.9 if finding.confidence < 1 else 100
-    return f"{min(100 * finding.confidence, most):.3g} %"
 
 
 def _joined(

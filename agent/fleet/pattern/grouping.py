@@ -120,7 +120,7 @@ def grouped(rows: Sequence[NodeRow]) -> tuple[list[list[NodeRow]], list[NodeRow]
     of_leaf: dict[str, list[int]] = defaultdict(list)  # groups
     places: dict[RowLeaves, Membership] = {}
     for leaves, count in fresh.most_common():
-        known = Counter(leaf for leaf in leaves if leaf)
+        known = Counter(filter(None, leaves))
         near = dict.fromkeys(number for leaf in known for number in of_leaf[leaf])
         shares = {number: (centers[number] & known).total() for number in near}
         most = max(shares.values(), default=0)

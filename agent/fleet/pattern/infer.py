@@ -110,25 +110,18 @@ def _findings(
         alive = [odd for odd in some if (odd.row.node.name, odd.interface) not in dead]
         left += without_spares(group, alive)
     explained = {port for cause in lost for port in cause.ports}
-    mistakes, by_border = [], 0
+    findings, by_border = [*lost], 0
     for code, same in causes(left):
         if code == MISCABLED and same[0].key in designed:
             by_border += 1
-        else:
-            mistakes.append(_of_cause(code, same, names))
-    findings = [
-        each for each in mistakes if each.code != MISSING or not explained.issuperset(each.ports)
-    ]
-    findings += lost
-    findings.sort(
-        key=lambda finding: (
-            RANK[finding.code],
-            *(natural(part) for port in finding.ports[:1] for part in port),
-            finding.id,
-        )
-    )
-    regular = [some for group, some in zip(groups, odds, strict=True) if group.is_regular]
-    odd = sum(1 for some in regular for cable in some if cable.leaf) - by_border
+            continue
+        mistake = _of_cause(code, same, names)
+        if code != MISSING or not explained.issuperset(mistake.ports):
+            findings.append(mistake)
+    findings.sort(key=lambda each: (RANK[each.code], *map(natural, each.ports[0]), each.id))
+    odd = -by_border
+    for group, some in zip(groups, odds, strict=True):
+        odd += group.is_regular * sum(1 for cable in some if cable.leaf)
     never = sum(1 for cable in left if not cable.leaf)
     return tuple(findings), odd, never
 

@@ -11,7 +11,7 @@ from agent.check import Step, Surroundings, absent, missing, there
 from agent.errors import Unavailable
 from agent.infiniband.umad import LIBRARY
 from agent.model import Absent, Failed, Seen
-from agent.shell.doctor import exit_code, lines, of_sources, surroundings
+from agent.shell.doctor import lines, of_sources, surroundings
 from agent.sources import NAMES
 from tests.support.documents import between
 from tests.support.kernel_tree import Kernel, host
@@ -39,12 +39,6 @@ def test_lines_are_in_the_order_of_mending() -> None:
         "missing  lldp        packet socket of eth1: EPERM; run: sudo bwagent doctor",
         "missing  kubernetes  Node n1; run: export KUBECONFIG=FILE",
     ]
-
-
-def test_exit_code() -> None:
-    """1 if anything is missing; hardware that is not there is not."""
-    assert exit_code(LACKING) == 1
-    assert exit_code([("nvml", absent("no GPU")), ("rdma", there("RDMA devices: 8"))]) == 0
 
 
 def test_every_source_has_checks() -> None:
