@@ -51,11 +51,6 @@ class DevlinkFamily(NamedTuple):
     group: int = 0  # `config`
 
 
-def generic_netlink() -> socket.socket:
-    """Open a socket; raises OSError."""
-    return open_socket(_NETLINK_GENERIC)
-
-
 class DevlinkMonitor:
     """Reads the notifications of all devices; without devlink in the kernel there are none.
 
@@ -63,7 +58,9 @@ class DevlinkMonitor:
     """
 
     def __init__(
-        self, _netdevs: set[str], connect: Callable[[], socket.socket] = generic_netlink
+        self,
+        _netdevs: set[str],
+        connect: Callable[[], socket.socket] = lambda: open_socket(_NETLINK_GENERIC),
     ) -> None:
         self._sock = connect()
         try:

@@ -59,7 +59,13 @@ class LinkMonitor:
         set_receive_buffer(self._sock, receive_buffer)
         self._sock.bind((0, _RTMGRP_LINK))
         # The message of a rename carries the new name only; the index leads to the old name.
-        self._by_index = {_ifindex(name): name for name in names}
+        # It is known without a wait for the rtnl lock: SIOCGIFINDEX runs under RCU
+        # (net/core/dev_ioctl.c). if_nameindex(3) is an RTM_GETLINK dump, which waits for the lock,
+        # and Python holds the GIL meanwhile, so that not even a thread helps.
+        self._by_index: dict[int, str] = {}
+        for name in names:
+            with suppress(OSError):
+                self._by_index[socket.if_nametoindex(name)] = name
 
     def fileno(self) -> int:
         return self._sock.fileno()
@@ -93,17 +99,6 @@ def parse(data: bytes) -> Iterator[LinkMessage]:
             gone = kind == _RTM_DELLINK and family == socket.AF_UNSPEC
             name = text(attributes(body[_IFINFOMSG.size :]).get(_IFLA_IFNAME))
             yield LinkMessage(ifindex, name, gone)
-
-
-def _ifindex(name: str) -> int:
-    """Return the index of a netdev, 0 if there is none; does not wait for the rtnl lock.
-
-    SIOCGIFINDEX runs under RCU (net/core/dev_ioctl.c). if_nameindex(3) is an RTM_GETLINK dump: it
-    waits for the lock, and Python holds the GIL meanwhile, so that not even a thread helps.
-    """
-    with suppress(OSError):
-        return socket.if_nametoindex(name)
-    return 0
 
 
 def open_socket(protocol: int) -> socket.socket:

@@ -130,7 +130,13 @@ def _rebuilt_sa(exchange: Exchange, names: Names) -> Exchange:
         records = list(sa.decode(exchange.reply, request))
         if request[_ATTRIBUTE] == sa.RecordType.NODE_RECORD:
             # in the order of names, so that the first switch of a tier stays the first
-            hidden = {row: _node_record(row, names) for row in sorted(records, key=_described)}
+            hidden = {}
+            for record in sorted(records, key=_described):
+                lid, info, field = sa.node_record(record)
+                kind = "switch" if info[_NODE_TYPE] == _SWITCH else "peer"
+                text = _description(nodedesc.text(field), kind, names).encode()[: len(field)]
+                head = lid.to_bytes(2, "big") + b"\0\0" + _with_guids(info, names)
+                hidden[record] = head + text.ljust(64, b"\0")
             records = [hidden[record] for record in records]
     except smp.PortUnavailable as refused:
         return Exchange(request, None, refused.reason)
@@ -142,15 +148,6 @@ def _rebuilt_sa(exchange: Exchange, names: Names) -> Exchange:
 def _described(record: bytes) -> tuple[Any, bytes]:
     _, info, description = sa.node_record(record)
     return natural(nodedesc.text(description)), info
-
-
-def _node_record(record: bytes, names: Names) -> bytes:
-    lid, info, field = sa.node_record(record)
-    kind = "switch" if info[_NODE_TYPE] == _SWITCH else "peer"
-    description = _description(nodedesc.text(field), kind, names).encode()[: len(field)]
-    return (
-        lid.to_bytes(2, "big") + b"\0\0" + _with_guids(info, names) + description.ljust(64, b"\0")
-    )
 
 
 def _with_guids(info: bytes, names: Names) -> bytes:

@@ -52,6 +52,11 @@ class SubnetPort(NamedTuple):
         """The device and the number of the port."""
         return self.device, self.number
 
+    @property
+    def name(self) -> str:
+        """The port as errors name it."""
+        return f"{self.device} port {self.number}"
+
     @classmethod
     def of(cls, row: Sequence[Any]) -> Self:
         """Return the port of a row of JSON."""

@@ -128,7 +128,7 @@ def explore(
         guid: name for guid, name in subnets.switches.items() if guid in of_use or name in names
     }
     lids = {guid: subnets.lid(guid) for guid in near}
-    by_smps = tuple(sorted(subnets.by_smps))
+    by_smps = tuple(sorted(subnets.by_smps.walked))
     return Exploration(tree, tuple(faults), listed, lids, tuple(subnets.walked), by_smps)
 
 
@@ -157,7 +157,7 @@ def _listed(subnets: Subnets, port: SubnetPort | None, leaf: str) -> str | None:
         return None
     limited = "" if number else " (limited members of a partition see only full members)"
     text = f"leaf switch {leaf} is none of {number:,} that the subnet administrator lists"
-    return subnets.walk(port, leaf, f"{_name(port)}: {text}{limited}")
+    return subnets.walk(port, leaf, f"{port.name}: {text}{limited}")
 
 
 def _is_refusal(error: Exception) -> bool:
@@ -178,7 +178,7 @@ def look(
         try:
             up[leaf] = _up(subnets, port, leaf, uplinks[leaf], known)
         except Malformed as error:
-            raise Unavailable(f"{_name(port)}: {error}") from error
+            raise Unavailable(f"{port.name}: {error}") from error
     agrees = all(is_same for ports in up.values() for is_same in ports.values())
     return LeafLook(agrees, known, {leaf: sorted(ports) for leaf, ports in up.items()})
 
@@ -220,7 +220,7 @@ class Subnets:
         self._ask, self._tids = ask, count(tid)
         self.switches: dict[str, str | None] = {}  # GUID -> name
         self.walked: list[str] = []  # why subnets were walked
-        self._walk = Walk(ask, self._tids, self.switches)
+        self.by_smps = Walk(ask, self._tids, self.switches)
         self._nodes: dict[str, tuple[_Subnet, sa.SubnetNode]] = {}  # by GUID
         self._links: dict[str, list[LinkEnd]] = {}
         self._silent: dict[tuple[int, int | None], str] = {}  # SAs by LID and prefix: the fault
@@ -244,25 +244,20 @@ class Subnets:
 
     def has(self, leaf: str) -> bool:
         """Return True for a leaf that is listed, or at the far end of a port that walks."""
-        return leaf in self._nodes or self._walk.has(leaf, 1)
-
-    @property
-    def by_smps(self) -> Collection[str]:
-        """The switches whose links were asked for by SMPs."""
-        return self._walk.walked
+        return leaf in self._nodes or self.by_smps.has(leaf, 1)
 
     def walks_first(self, port: SubnetPort, leaf: str) -> bool:
         """Begin to walk from a port whose administrator was silent to another port; True if so."""
         if not (silence := self._silent.get((port.sm_lid, port.subnet_prefix))):
             return False
-        return self.walk(port, leaf, f"{_name(port)}: not asked, since {silence}") is None
+        return self.walk(port, leaf, f"{port.name}: not asked, since {silence}") is None
 
     def walk(self, port: SubnetPort, leaf: str, why: str) -> str | None:
         """Begin to walk from a port by SMPs; return why its leaf is not known all the same."""
         if port.sender is None:
             return why
         try:
-            self._walk.begin(port, leaf)
+            self.by_smps.begin(port, leaf)
         except (Malformed, Unavailable) as error:
             return f"{why}; by SMPs: {error}"
         self.walked.append(why)
@@ -279,8 +274,8 @@ class Subnets:
 
         None is where the LID of the leaf is not known, unless it is walked. Raises as `add`.
         """
-        if self._walk.has(leaf, 1):
-            far = {end.port: end.guid for end in self._walk.links(leaf)}
+        if self.by_smps.has(leaf, 1):
+            far = {end.port: end.guid for end in self.by_smps.links(leaf)}
             return {at: uplinks[at] == far[at] for at in uplinks.keys() & far.keys()}
         lid = lids.get(leaf, 0)
         up = {row.from_port: row.to_lid for row in self._records(port, lid)} if lid else {}
@@ -291,8 +286,8 @@ class Subnets:
 
         A link from a switch to itself is left out.
         """
-        if self._walk.has(guid):
-            return self._walk.links(guid)
+        if self.by_smps.has(guid):
+            return self.by_smps.links(guid)
         if guid in self._links:
             return self._links[guid]
         ends: list[LinkEnd] = []
@@ -426,14 +421,10 @@ def replaying(entries: Mapping[Address, Json]) -> AskSa:
         if exchange is None or exchange.reply is None:
             error = (exchange and exchange.error) or NeighborReason.NOT_RECORDED
             reason = NeighborReason.of(error) or NeighborReason.NOT_RECORDED
-            raise PortUnavailable(reason, f"{_name(port)}: {error}")
+            raise PortUnavailable(reason, f"{port.name}: {error}")
         return _with_tid(exchange.reply, request[_TID])
 
     return ask
-
-
-def _name(port: SubnetPort) -> str:
-    return f"{port.device} port {port.number}"
 
 
 def _with_tid(mad: bytes, tid: bytes) -> bytes:

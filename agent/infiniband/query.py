@@ -258,8 +258,7 @@ class SaQueries:
 def require_time(port: SubnetPort, end: float) -> None:
     """Raise PortUnavailable after `end` of the monotonic clock."""
     if time.monotonic() >= end:
-        text = f"{port.device} port {port.number}: no time is left to ask"
-        raise PortUnavailable(NeighborReason.NO_ANSWER, text)
+        raise PortUnavailable(NeighborReason.NO_ANSWER, f"{port.name}: no time is left to ask")
 
 
 def run_all(queries: list[PortQuery], open_port: OpenPort) -> list[PortQuery]:

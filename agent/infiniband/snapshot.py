@@ -66,8 +66,21 @@ class RecordedSmps(Recording):
 
         An entry about another LID than the port has is replaced by its reason.
         """
-        recorded = [port for port in ports if port.address in self.of_sa]
-        return {"ports": [_of_lid(self.of_sa[port.address], port) for port in recorded]}
+        from agent.infiniband import sa, smp  # without answers of the SA they are not loaded
+
+        entries = []
+        for port in ports:
+            if (entry := self.of_sa.get(port.address)) is None:
+                continue
+            lid = port.lid
+            with suppress(Malformed, LookupError, TypeError):  # its decoder reports it
+                exchange = smp.Exchange.from_json(entry["exchanges"][0])
+                lid, _ = sa.require_get_table(exchange.request)
+            if lid != port.lid:
+                text = f"{port.name}: the record is of LID {lid}, the port has LID {port.lid}"
+                entry = unanswered(port.address, text) | {"error": NeighborReason.SA_FOREIGN}
+            entries.append(entry)
+        return {"ports": entries}
 
     def ask_perf(self, ports: Sequence[CounterPort]) -> Json:
         """Return the readings of the counters of these ports' links, as `ask_smp` does."""
@@ -111,21 +124,6 @@ class RecordedSmps(Recording):
 
 def _entries(recorded: Entries, ports: Iterable[Address]) -> Json:
     return {"ports": [recorded[port] for port in ports if port in recorded]}
-
-
-def _of_lid(entry: Json, port: SubnetPort) -> Json:
-    """Return the entry of a port, or of its reason if it is about another LID."""
-    from agent.infiniband import sa, smp  # a replay without answers of the SA does not load them
-
-    try:
-        lid, _ = sa.require_get_table(smp.Exchange.from_json(entry["exchanges"][0]).request)
-    except (Malformed, LookupError, TypeError):
-        return entry  # its decoder reports it
-    if lid == port.lid:
-        return entry
-    name = f"{port.device} port {port.number}"
-    text = f"{name}: the record is of LID {lid}, the port has LID {port.lid}"
-    return unanswered(port.address, text) | {"error": NeighborReason.SA_FOREIGN}
 
 
 def record(host: Host) -> tuple[RecordedSmps, dict[str, Any]]:

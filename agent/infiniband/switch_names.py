@@ -54,13 +54,6 @@ class _FarEnd:
         self.is_named = True  # the last answer had a name
         self.unnamed = 0  # answers in a row that had none, since the last event
 
-    def take_in(self, description: str | None, answer: Answered) -> None:
-        """Change the state by the NodeDescription of a new answer."""
-        self.answer, self.is_named = answer, _name(description) is not None
-        self.unnamed += 1
-        if self.is_named:
-            self.description, self.unnamed = description, 0
-
     def name(self, description: str | None) -> Name:
         """Return its name; `description` is that of the last answer."""
         name, lost = _name(self.description), "no answer to NodeDescription"
@@ -100,10 +93,14 @@ class SwitchNames:
         if far_end is None or far_end.guid != guid:
             far_end = _FarEnd(guid, self._names.get(guid))
             self._far_ends[interface] = far_end
+        description = facts.node_description
         if far_end.answer != answer:
-            far_end.take_in(facts.node_description, answer)
+            far_end.answer, far_end.is_named = answer, _name(description) is not None
+            far_end.unnamed += 1
+            if far_end.is_named:
+                far_end.description, far_end.unnamed = description, 0
             self._remember(guid, far_end.description)
-        return far_end.name(facts.node_description)
+        return far_end.name(description)
 
     def retry(self, answer: Answered) -> int | None:
         """Return the number of retries before the retry that an answer made due; None: none is."""

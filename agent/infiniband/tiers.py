@@ -146,7 +146,7 @@ def tiers(
         uplinks=uplinks,
         paths=tuple(filter(None, paths)),
         names={guid: name for guid, name in subnet.names.items() if guid in known},
-        questions=subnet.questions,
+        questions=len(subnet.tables),
     )
 
 
@@ -173,13 +173,8 @@ class _Answers:
         self.names = own_names(switches)
         self._key = by_label(self.names)
         self._links = links
-        self._tables: dict[str, Sequence[LinkEnd]] = {}
+        self.tables: dict[str, Sequence[LinkEnd]] = {}  # links of the switches that were asked
         self._neighbors: dict[str, Counter[str]] = {}
-
-    @property
-    def questions(self) -> int:
-        """The number of tables that were asked for."""
-        return len(self._tables)
 
     def sorted(self, guids: Iterable[str]) -> list[str]:
         """Return the switches in the order of labels."""
@@ -188,19 +183,11 @@ class _Answers:
     def ask(self, guids: Iterable[str], most: int = MAX_QUESTIONS) -> set[str]:
         """Ask for the links of these switches, the lowest first; return those that answered."""
         for guid in self.sorted(guids):
-            if guid not in self._tables and self.questions < most:
-                self._tables[guid] = table = self._links(guid)
+            if guid not in self.tables and len(self.tables) < most:
+                self.tables[guid] = table = self._links(guid)
                 ends = (far.guid for far in table if far.is_switch and far.guid != guid)
                 self._neighbors[guid] = Counter(end for end in ends if end in self.switches)
-        return {guid for guid in guids if guid in self._tables}
-
-    def is_asked(self, guid: str) -> bool:
-        """Return True if the links of a switch are known."""
-        return guid in self._tables
-
-    def table(self, guid: str) -> Sequence[LinkEnd]:
-        """Return the links of a switch; none if it was not asked."""
-        return self._tables.get(guid, ())
+        return {guid for guid in guids if guid in self.tables}
 
     def neighbors(self, guid: str) -> Counter[str]:
         """Return the switches at the ports of a switch that was asked, and how many links each."""
@@ -209,7 +196,7 @@ class _Answers:
     def uplinks(self, leaf: str, leaves: Collection[str]) -> dict[int, str]:
         """Return the switches at the ports of a leaf that are none of these leaves."""
         above = self.neighbors(leaf).keys() - set(leaves)
-        return {far.port: far.guid for far in self.table(leaf) if far.guid in above}
+        return {far.port: far.guid for far in self.tables.get(leaf, ()) if far.guid in above}
 
     def part(self, guids: Iterable[str], into: Collection[str]) -> float:
         """Return the part of the links of some switches that leads into a set."""
@@ -219,12 +206,12 @@ class _Answers:
 
     def hosts(self, guids: Iterable[str]) -> float:
         """Return the part of all links of some switches that leads to hosts."""
-        ends = [far for guid in guids for far in self.table(guid)]
+        ends = [far for guid in guids for far in self.tables.get(guid, ())]
         return sum(far.is_host for far in ends) / len(ends) if ends else 0.0
 
     def links_between(self, guid: str, far_guid: str) -> list[TreeLink]:
         """Return the links from one switch to another."""
-        ends = (far for far in self.table(guid) if far.guid == far_guid)
+        ends = (far for far in self.tables.get(guid, ()) if far.guid == far_guid)
         return [TreeLink(guid, far.port, far_guid, far.far_port) for far in ends]
 
 
@@ -286,7 +273,7 @@ def _is_stray(subnet: _Answers, guid: str, beside: Collection[str] | None) -> bo
 
     Cores may be among these leaves: it knows them, too, if each is linked to each pod.
     """
-    if not beside or not subnet.is_asked(guid):
+    if not beside or guid not in subnet.tables:
         return False
     return len(subnet.neighbors(guid).keys() & set(beside)) < STRAY * len(beside)
 

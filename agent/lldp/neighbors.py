@@ -127,7 +127,7 @@ class _Netdev:
     def rank(self, msap: Msap) -> tuple[float, ...]:
         """Return the sort key of a sender; the module's docstring has the criteria."""
         sender = self.senders[msap]
-        facts = sender.effective
+        address, is_switch = sender.effective.destination_mac, sender.effective.is_switch
         is_selected = self.order[:1] == (msap,)
         is_heard = sender.link_ups == self.link_ups
         is_waiting = self.expired_at < self.link_up_at + AWAITED
@@ -135,7 +135,8 @@ class _Netdev:
         is_rival = is_waiting and not is_selected and sender.first_link_ups < self.link_ups
         return (
             not sender.confirmed and not is_selected,
-            *quality(facts),
+            SCOPES.index(address) if address in SCOPES else len(SCOPES),
+            KINDS.index(is_switch),
             not sender.confirmed,
             not (is_heard or is_awaited),
             is_awaited or is_rival,
@@ -182,14 +183,6 @@ class _Netdev:
             if sender.confirmed and sender.uninterrupted >= REPLACING_FRAMES:
                 del self.senders[other]
                 self.order = tuple(msap if station == other else station for station in self.order)
-
-    def is_candidate(self, msap: Msap) -> bool:
-        """Return True for a port that is no neighbor yet.
-
-        It is not confirmed, beside the neighbor of before the start, or came beside a station.
-        """
-        sender = self.senders[msap]
-        return not sender.confirmed and (self.former is not None or sender.is_second)
 
     def recognize(self, msap: Msap) -> None:
         """Confirm a sender that was the neighbor before the start: oldest, and selected before."""
@@ -268,10 +261,9 @@ class NeighborTable:
         if not netdev or not known:
             return False
         msap, sender = known
-        is_in_effect = sender.confirmed and sender.effective is sender.latest
         if sender.has_ended(netdev.expired_at) or sender.link_ups != netdev.link_ups:
             return False
-        if not is_in_effect:
+        if not sender.confirmed or sender.effective is not sender.latest:
             return False
         if sender.uninterrupted + 1 >= REPLACING_FRAMES and len(netdev.stations(msap)) > 1:
             return False
@@ -318,7 +310,13 @@ class NeighborTable:
             if now - netdev.link_down_at >= self._grace:
                 netdev.senders.clear()
                 netdev.former = None
-        neighbors = [msap for msap in netdev.senders if not netdev.is_candidate(msap)]
+        # a port that is not confirmed is none yet beside the neighbor of before the start, or if it
+        # came beside a station
+        neighbors = [
+            msap
+            for msap, sender in netdev.senders.items()
+            if sender.confirmed or (netdev.former is None and not sender.is_second)
+        ]
         netdev.order = () if awaits else tuple(sorted(neighbors, key=netdev.rank))
         if netdev.order:
             netdev.former = None
@@ -390,13 +388,6 @@ class NeighborTable:
 
     def _netdev(self, name: str) -> _Netdev:
         return self._netdevs.setdefault(name, _Netdev())
-
-
-def quality(neighbor: LldpNeighbor) -> tuple[int, int]:
-    """Return the rank of the scope of its destination address, and of what it says that it is."""
-    address = neighbor.destination_mac
-    scope = SCOPES.index(address) if address in SCOPES else len(SCOPES)
-    return scope, KINDS.index(neighbor.is_switch)
 
 
 def identity(neighbor: LldpNeighbor) -> tuple[object, ...]:

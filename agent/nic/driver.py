@@ -196,7 +196,16 @@ def _nic(row: Any, faults: list[tuple[str, str]]) -> NicHealth:
             reporters.append(_reporter(item, pci))
         except Malformed as error:
             faults.append((visible(pci, MAX_NAME), str(error)))
-    running, stored = (_versions(row, key, pci) for key in ("running", "stored"))
+    running, stored = (
+        {
+            name: value
+            for item in _items(row, key, pci)
+            if isinstance(item, dict)
+            for name, value in [(_text(item, "name", pci), _text(item, "value", pci))]
+            if name and value
+        }
+        for key in ("running", "stored")
+    )
     firmware = [
         Firmware(name, running.get(name), stored.get(name)) for name in {**running, **stored}
     ]
@@ -215,18 +224,6 @@ def _reporter(item: Any, pci: str) -> HealthReporter:
         raise Malformed(f"health reporter {visible(name, MAX_NAME)}: the state is missing")
     word = HEALTH_STATES[state] if state < len(HEALTH_STATES) else f"unnamed-{state}"
     return HealthReporter(name, word, errors, recoveries, dumped / 1e9 if dumped else None, port)
-
-
-def _versions(row: dict[str, Any], key: str, pci: str) -> dict[str, str]:
-    return {
-        name: value
-        for name, value in (
-            (_text(item, "name", pci), _text(item, "value", pci))
-            for item in _items(row, key, pci)
-            if isinstance(item, dict)
-        )
-        if name and value
-    }
 
 
 def _items(row: dict[str, Any], key: str, pci: str) -> Iterable[Any]:

@@ -39,6 +39,16 @@ FIRST_COPPER = 0xA  # SFF-8636, table 6-20, transmitter technology: from here on
 FIRST_WITH_SUPPORT = 8  # SFF-8636, table 6-3: octet 220 tells of the temperature from rev. 2.8 on
 MIN_CELSIUS, MAX_CELSIUS = -40, 125  # of storage and of silicon: beyond it the octets are wrong
 ALARMS = ("high alarm", "low alarm", "high warning", "low warning")
+CMIS_FLAGS = {  # octets of page 11h, tables 8-83, 8-84
+    "tx fault": 135,
+    "tx loss of signal": 136,
+    "rx loss of signal": 147,
+    **{
+        f"{name} {alarm}": at + place
+        for name, at in (("tx power", 139), ("tx bias", 143), ("rx power", 149))
+        for place, alarm in enumerate(ALARMS)
+    },
+}
 Pages = Mapping[str, bytes]
 
 
@@ -177,11 +187,7 @@ def _cmis(kind: str, memory: Pages) -> Transceiver:
     used = [lane for lane in range(8) if not upper[210] >> lane & 1]  # table 8-35
     has_rx, has_tx = advertising[160] >> 2 & 1, advertising[160] >> 1 & 1
     rx, tx = (_milliwatts(lanes[at : at + 16]) for at in (186, 154))  # table 8-88
-    flags = {"tx fault": 135, "tx loss of signal": 136, "rx loss of signal": 147}  # tables 8-83,
-    flags |= {f"tx power {alarm}": 139 + place for place, alarm in enumerate(ALARMS)}  # 8-84
-    flags |= {f"tx bias {alarm}": 143 + place for place, alarm in enumerate(ALARMS)}
-    flags |= {f"rx power {alarm}": 149 + place for place, alarm in enumerate(ALARMS)}
-    of_lanes = [alarm for name, at in flags.items() for alarm in _lanes(name, lanes[at])]
+    of_lanes = [alarm for name, at in CMIS_FLAGS.items() for alarm in _lanes(name, lanes[at])]
     return module._replace(
         rx_mw=tuple(rx[lane] for lane in used) if has_rx else None,
         tx_mw=tuple(tx[lane] for lane in used) if has_tx else None,
