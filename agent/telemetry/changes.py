@@ -43,6 +43,7 @@ class LabelLog:
         self, log: Log, keys: Keys, wall: Callable[[], float], now: float, *, dry_run: bool
     ) -> None:
         self._log, self._keys, self._wall, self._dry_run = log, keys, wall, dry_run
+        self.holds = Holds()
         self._started = now
         self._is_verified = False  # or has lines of changes in place of it
         self._uid: str | None = None  # of the Node after the last answer; None: none was read
@@ -56,12 +57,10 @@ class LabelLog:
         """Take the rows that the Node tells."""
         self._rows = tuple(rows)
 
-    def reconciled(
-        self, result: Result, cycle: Cycle | None, expired: Mapping[str, str] | None = None
-    ) -> None:
-        """Log the changes of a request that carried this cycle; `expired` has reasons of holds."""
+    def reconciled(self, result: Result, cycle: Cycle | None) -> None:
+        """Log the changes of a request that carried this cycle."""
         if result.change and cycle:
-            self._log_changes(result, result.change, cycle, expired or {})
+            self._log_changes(result, result.change, cycle)
             if not result.failure:
                 self._rows = cycle.known.facts
         if result.node is not None and not result.failure:
@@ -89,13 +88,11 @@ class LabelLog:
             held=held or None,
         )
 
-    def _log_changes(
-        self, result: Result, wanted: Change, cycle: Cycle, expired: Mapping[str, str]
-    ) -> None:
+    def _log_changes(self, result: Result, wanted: Change, cycle: Cycle) -> None:
         late = self._late(result, wanted)
         for change, sent in late:
             times = {"sent": utc(int(sent)), "found": utc(int(self._wall()))}
-            self._log_change(change, self._cause(change, cycle, expired), **times)
+            self._log_change(change, self._cause(change, cycle), **times)
             self._labels[change.key] = change.after
         if result.failure and result.failure.maybe_done and result.outcome:
             done = {*result.outcome.removed, *result.outcome.applied}
@@ -110,7 +107,7 @@ class LabelLog:
                 by_others = None if self._dry_run else self._by_others(change, result, wanted)
                 cause = None
                 if not by_others or change.after != self._labels.get(change.key):
-                    cause = self._cause(change, cycle, expired)
+                    cause = self._cause(change, cycle)
                 self._log_change(change, "; ".join(filter(None, (by_others, cause))) or None)
 
     def _late(self, result: Result, wanted: Change) -> list[tuple[LabelChange, float]]:
@@ -154,9 +151,9 @@ class LabelLog:
             return f"{writer} had added it"
         return f"{writer} had removed it" if now is None else f"{writer} had changed it from {was}"
 
-    def _cause(self, change: LabelChange, cycle: Cycle, expired: Mapping[str, str]) -> str | None:
-        if change.after is None and change.key in expired:
-            return expired[change.key]
+    def _cause(self, change: LabelChange, cycle: Cycle) -> str | None:
+        if change.after is None and change.key in self.holds.expired:
+            return self.holds.expired[change.key]
         return reason_of(change, cycle.observation, cycle.known, self._keys, self._rows)
 
     def _log_change(self, change: LabelChange, reason: str | None, **times: str) -> None:

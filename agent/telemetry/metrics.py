@@ -302,12 +302,6 @@ def tier_questions(cycle: Cycle) -> Iterable[Sample]:
         yield from by_key(outcomes.items())
 
 
-def tier_smps(cycle: Cycle) -> Iterable[Sample]:
-    """Count the SMPs to the switches above."""
-    questions = cycle.sa_questions
-    return single(None if questions is None else questions.get("smps", 0))
-
-
 def tier_answer(cycle: Cycle) -> Iterable[Sample]:
     """Return the time of the last answer about the switches above; unknown before the first."""
     fabric = cycle.known.fabric
@@ -393,7 +387,8 @@ OBSERVED: tuple[Metric[Cycle], ...] = (
            ("outcome",), tier_questions),
     Metric("bwagent_tier_smps_total", COUNTER,
            "SMPs about them, where a subnet administrator refuses or does not answer.",
-           (), tier_smps),
+           (), lambda cycle: single(cycle.sa_questions.get("smps", 0)
+                                    if cycle.sa_questions is not None else None)),
     Metric("bwagent_tier_answer_timestamp_seconds", GAUGE,
            "Time of their last answer, about all switches above or the daily one about the leaves.",
            (), tier_answer),

@@ -26,7 +26,7 @@ from agent.kube.reconcile import Result
 from agent.memory import Fact
 from agent.model import Problem, RoleChange
 from agent.reasons import Verdict
-from agent.telemetry.changes import Holds, LabelLog
+from agent.telemetry.changes import LabelLog
 from agent.telemetry.log import Condition, ConditionLog, Log
 from agent.telemetry.metrics import Metrics
 from agent.telemetry.readiness import Readiness, Status
@@ -90,7 +90,6 @@ class Reporter:
     server: MetricsServer | None = None
     conditions: ConditionLog = field(init=False)
     _labels: LabelLog = field(init=False)
-    _holds: Holds = field(default_factory=Holds)
     _readiness: Readiness = field(init=False)
     # Keys that looks at the Node found rewritten within REWRITE_WINDOW, with the times
     _rewrites: list[tuple[float, tuple[str, ...]]] = field(default_factory=list)
@@ -137,7 +136,7 @@ class Reporter:
         `flapping` the interfaces whose changes wait (agent/daemon/flapping.py).
         """
         seen, rendered = cycle.observation, cycle.rendered
-        held = self._holds.observed(rendered, self.clock())
+        held = self._labels.holds.observed(rendered, self.clock())
         polled = {name: reason for name, reason in unavailable.items() if reason}
         begin, end = "events unavailable, polling instead", "events available again"
         present = [
@@ -156,7 +155,7 @@ class Reporter:
         durations = {name: max(read, took.get(name, 0.0)) for name, read in cycle.took.items()}
         self.metrics.observed(cycle, durations)
         frames = dict(dropped) if seen.is_asked("lldp") else {}
-        expired = self._holds.count
+        expired = self._labels.holds.count
         self.metrics.update(flapping=tuple(flapping), frames_dropped=frames, labels_expired=expired)
         self._readiness.observed(cycle.state)
         self._cycle = cycle
@@ -234,7 +233,7 @@ class Reporter:
             self.conditions.update("node", [])
         if result.codes and (not result.failure or result.failure.kind == ANOTHER_HOST):
             self._readiness.read(self.clock())
-        self._labels.reconciled(result, cycle, self._holds.expired)
+        self._labels.reconciled(result, cycle)
         if result.change is None:
             return
         for taken in result.outcome.taken if result.outcome else ():
