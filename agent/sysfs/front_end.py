@@ -34,8 +34,8 @@ OPEN_VSWITCH = "ovs-system"  # the datapath, master of all netdevs in its bridge
 HYPER_V = "hv_netvsc"  # the driver of Azure's synthetic NIC, master of a VF
 OWN_NETDEVS = "proc/net/dev"
 TABLES = (
-    ("proc/net/route", kernel.ipv4_default_netdevs),
-    ("proc/net/ipv6_route", kernel.ipv6_default_netdevs),
+    (4, "proc/net/route", kernel.ipv4_default_routes),
+    (6, "proc/net/ipv6_route", kernel.ipv6_default_routes),
 )
 UNREAD = "the routing tables cannot be read"
 NO_NIC = "no NIC carries the default route{}"
@@ -100,15 +100,15 @@ def read_front_end(reader: Reader, query: RouteQuery, *, has_gpus: bool) -> Fron
     try:
         hops = query()
     except Unavailable as error:
-        reader.report(TABLES[0][0], f"stands in for netlink: {error}")
+        reader.report(TABLES[0][1], f"stands in for netlink: {error}")
     before = len(reader.problems)
     try:
         netdevs = set() if hops is None else best(hops)
         if hops is None:
             tables = []
-            for path, parse in TABLES:
+            for family, path, parse in TABLES:
                 tables.append(reader.table(path, parse))
-                if netdevs := tables[-1] or set():
+                if netdevs := best(Hop(family, *route) for route in tables[-1] or ()):
                     break
             if len(reader.problems) > before:
                 return FrontEnd(unknown=UNREAD)

@@ -198,14 +198,14 @@ def listed_netdevs(text: str) -> set[str]:
     return {line.partition(":")[0].strip() for line in text.splitlines()[2:]}
 
 
-def ipv4_default_netdevs(text: str) -> set[str]:
-    """Parse `/proc/net/route`: the netdevs of the best IPv4 default routes (see `_best`)."""
+def ipv4_default_routes(text: str) -> list[tuple[int, str]]:
+    """Parse `/proc/net/route`: metric and netdev of the IPv4 default routes."""
     routes = []
     for line in text.splitlines()[1:]:
         match line.split():
             case [netdev, "00000000", _, flags, _, _, metric, "00000000", *_] if _usable(flags):
-                routes.append((number(metric), netdev))
-    return _best(routes)
+                routes.append((number(metric), netdev_name(netdev)))
+    return routes
 
 
 def release(text: str) -> tuple[int, int] | None:
@@ -217,23 +217,16 @@ def release(text: str) -> tuple[int, int] | None:
             return int(numbers[1]), int(numbers[2])
 
 
-def ipv6_default_netdevs(text: str) -> set[str]:
-    """Parse `/proc/net/ipv6_route`: the netdevs of the best IPv6 default routes."""
+def ipv6_default_routes(text: str) -> list[tuple[int, str]]:
+    """Parse `/proc/net/ipv6_route`: metric and netdev of the IPv6 default routes."""
     routes = []
     for line in text.splitlines():
         match line.split():
             case [target, "00", _, _, _, metric, _, _, flags, netdev] if not target.strip(
                 "0"
             ) and _usable(flags):
-                routes.append((number(f"0x{metric}"), netdev))
-    return _best(routes)
-
-
-def _best(routes: list[tuple[int, str]]) -> set[str]:
-    """Return the netdevs of the lowest metric, without the loopback."""
-    beyond = [(metric, netdev_name(netdev)) for metric, netdev in routes if netdev != "lo"]
-    lowest = min((metric for metric, _ in beyond), default=0)
-    return {netdev for metric, netdev in beyond if metric == lowest}
+                routes.append((number(f"0x{metric}"), netdev_name(netdev)))
+    return routes
 
 
 def _usable(flags: str) -> bool:

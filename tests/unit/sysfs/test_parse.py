@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from agent.errors import Malformed
 from agent.sysfs import parse as kernel
+from agent.sysfs.front_end import Hop, best
 
 # drivers/infiniband/core/sysfs.c, rate_show: the speeds of ib_port_attr.active_speed, per lane in
 # Gb/s as printed.
@@ -129,8 +130,8 @@ NONSENSE: list[tuple[Callable[[str], Any], str]] = [
 ]
 PARSERS = [
     kernel.rate,
-    kernel.ipv4_default_netdevs,
-    kernel.ipv6_default_netdevs,
+    kernel.ipv4_default_routes,
+    kernel.ipv6_default_routes,
     kernel.listed_netdevs,
     *dict.fromkeys(row[0] for row in VALUES),
 ]
@@ -206,7 +207,13 @@ def test_a_message_quotes_only_the_beginning(parse: Callable[[str], Any], words:
 
 def test_default_routes_are_those_that_are_up() -> None:
     """No route of a subnet or half the space, rejecting or down; the lowest metric is the best."""
-    ipv4, ipv6 = kernel.ipv4_default_netdevs, kernel.ipv6_default_netdevs
+
+    def ipv4(table: str) -> set[str]:
+        return best(Hop(4, *route) for route in kernel.ipv4_default_routes(table))
+
+    def ipv6(table: str) -> set[str]:
+        return best(Hop(6, *route) for route in kernel.ipv6_default_routes(table))
+
     assert ipv4(ROUTES) == {"direct0"}
     assert ipv4(ROUTES.replace("direct0\t0", "direct0\t1")) == {"default0"}
     both = ROUTES.replace("\t0\t00000000", "\t100\t00000000")
