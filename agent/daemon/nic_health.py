@@ -1,7 +1,7 @@
 """Asks for the health reporters of the backend NICs (devlink), in a helper process each time.
 
 It asks after the first apply, every INTERVAL, and after a change: the kernel has told of a reporter
-(agent/events/devlink.py), or there are other NICs. A driver is given SETTLE to recover by itself.
+(agent/events/netlink.py), or there are other NICs. A driver is given SETTLE to recover by itself.
 Changes that follow each other, and failures, back off. While the reporters cannot be read the last
 answer stands, and a problem says so.
 """

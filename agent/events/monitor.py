@@ -20,9 +20,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from agent.errors import Unavailable
-from agent.events.devlink import DevlinkMonitor
 from agent.events.event import Event, SignalMonitor
-from agent.events.netlink import LinkMonitor, UeventMonitor
+from agent.events.netlink import DevlinkMonitor, LinkMonitor, UeventMonitor
 from agent.pace import BackOff
 
 MIN_RETRY_INTERVAL, MAX_RETRY_INTERVAL = 1.0, 300.0  # seconds between two attempts to reopen

@@ -28,7 +28,7 @@ from typing import Any
 import agent.daemon.main as daemon
 import agent.live_host as live_hosts
 from agent.cli import main as bwagent
-from agent.events import devlink
+from agent.events import netlink
 from agent.helper.process import call
 from tests.support.kernel_tree import bdf, rails
 from tests.support.running import BOOT, Api
@@ -49,7 +49,7 @@ def call_about_pci(verb: str, payload: Any, _seconds: float) -> Any:
 
 
 def notified_of_pci(
-    data: bytes, family: int, notified: Callable[[bytes, int], Iterator[str]] = devlink.notified
+    data: bytes, family: int, notified: Callable[[bytes, int], Iterator[str]] = netlink.notified
 ) -> Iterator[str]:
     """Keep the octets of notifications."""
     for name in notified(data, family):
@@ -101,7 +101,7 @@ def main() -> None:
     api, tree = Api(), lay({**BOOT, **rails(1)}, Path("/run/node"))
     vars(daemon)["connect"] = lambda *_: api
     vars(live_hosts)["call"] = call_about_pci
-    vars(devlink)["notified"] = notified_of_pci
+    vars(netlink)["notified"] = notified_of_pci
     threading.Thread(target=steps, args=(api,), daemon=True).start()
     sys.argv[1:] = [
         *("run", "--node-name", "n1", "--events", "--sysfs-root", str(tree)),

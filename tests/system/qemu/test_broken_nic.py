@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyroute2.netlink.devlink import devlinkcmd  # type: ignore[import-untyped]
 
-from agent.events.devlink import notified
+from agent.events.netlink import notified
 from tests.support.qemu.broken_nic import NIC, SIMULATED
 from tests.support.qemu.machine import lacks_netdevsim
 from tests.support.qemu.shared import Shared

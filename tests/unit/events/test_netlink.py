@@ -13,9 +13,15 @@ from hypothesis import strategies as st
 from pyroute2.netlink.devlink import devlinkcmd  # type: ignore[import-untyped]
 from pyroute2.netlink.generic import ctrlmsg  # type: ignore[import-untyped]
 
-from agent.events.devlink import DevlinkFamily, DevlinkMonitor, family, family_request, notified
 from agent.events.event import Event
-from agent.events.netlink import MAX_MESSAGES
+from agent.events.netlink import (
+    MAX_MESSAGES,
+    DevlinkFamily,
+    DevlinkMonitor,
+    family,
+    family_request,
+    notified,
+)
 from agent.netlink import error_of, number
 
 DEVLINK = DevlinkFamily(21, 7)
