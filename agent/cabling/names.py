@@ -19,6 +19,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from agent import encode
+from agent.grouped import grouped
 from agent.node_description import switch_name
 
 Off = frozenset[str]  # tolerances that are switched off
@@ -370,9 +371,7 @@ class LeafNames:
 
     def __init__(self, names: Iterable[str]) -> None:
         self._by_key = {leaf_key(name): name for name in names}
-        self._alike: dict[str, list[str]] = {}
-        for name in self._by_key.values():
-            self._alike.setdefault(likeness(name), []).append(name)
+        self._alike = grouped(self._by_key.values(), likeness)
 
     def like(self, name: str) -> list[str]:
         """Return the leaf of this name, else all that differ in domain and leading zeros only."""

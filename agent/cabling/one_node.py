@@ -22,6 +22,7 @@ from agent.cabling.expected import Expected, FarPort, dump, from_labels, merged
 from agent.cabling.plan_index import index_of
 from agent.cabling.plans import own
 from agent.cabling.plans.source import PlanContent
+from agent.encode import Naming
 from agent.errors import Malformed
 from agent.text import Json
 
@@ -76,23 +77,15 @@ def _part(path: str, payload: Json) -> ExpectedOf:
     except OSError as error:
         raise Malformed(f"{path}: {error.strerror or error}") from error
     if own.is_own(source):
-        index = index_of(own.cables_of(source), payload["names"])
-        notes = _notes(source)
-        return lambda *about: index.of_any(*about)._replace(notes=notes)
-    if not own.is_labels(source):
-        raise Malformed(
-            f"{source.file}: neither bwagent's own CSV nor labels; convert it: {CONVERT}"
-        )
-    from agent.encode import Naming
-
-    [plan] = own.read_labels(source)
-    labels = from_labels(plan.labels, Naming(*payload["prefixes"]), source.file)
-    labels = labels._replace(notes=_notes(source))
-    return lambda *_about: labels
-
-
-def _notes(source: PlanContent) -> tuple[str, ...]:
-    return tuple(f"{source.file}: {note}" for note in source.notes)
+        of_any = index_of(own.cables_of(source), payload["names"]).of_any
+    elif own.is_labels(source):
+        [plan] = own.read_labels(source)
+        labels = from_labels(plan.labels, Naming(*payload["prefixes"]), path)
+        of_any = lambda *_about: labels  # noqa: E731
+    else:
+        raise Malformed(f"{path}: neither bwagent's own CSV nor labels; convert it: {CONVERT}")
+    notes = tuple(f"{path}: {note}" for note in source.notes)
+    return lambda *about: of_any(*about)._replace(notes=notes)
 
 
 def content(path: str, file: BinaryIO) -> bytes:

@@ -55,8 +55,6 @@ class UnstableLink(NamedTuple):
 
 def of_node(node: SeenNode, compared: Iterable[ComparedCable]) -> Iterator[Finding]:
     """Yield the findings of one node."""
-    if not any(port.bad_link for port in node.ports.values()):
-        return
     cables = {cable.ref.interface: cable for cable in compared}
     ends = {port.interface: port.far_ends[0] for port in node.ports.values() if port.far_ends}
     links = [
