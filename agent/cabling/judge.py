@@ -30,6 +30,7 @@ from agent.ids import HASH, pci_address
 from agent.reasons import NeighborReason
 from agent.text import listed, natural
 
+Doubled = tuple[list[str], list[ExpectedRow]]  # who uses one switch port, and the rows here
 Without = tuple[tuple[ExpectedRow, str], ...]  # rows without an interface, and why
 
 LEAVES, PORTS = "leaves.expected", "ports.expected"  # older labels
@@ -92,15 +93,17 @@ def verify(expected: Expected, node: SeenNode, options: VerifyOptions = DEFAULTS
     kept, resolved = _without_ignored(node, every, options)
     ignored = _cables(every) - _cables(resolved) if options.ignore else 0
     compared = cables.check_all(resolved.rows, kept, resolved.numbered, expected.devices, off)
-    doubled = {row.text for _, rows in _doubled(compared, expected) for row in rows}
+    doubled = [*_doubled(compared, expected)]
+    texts = {row.text for _, rows in doubled for row in rows}
     for index, cable in enumerate(compared):
-        if cable.is_wrong and cable.row.text in doubled:
+        if cable.is_wrong and cable.row.text in texts:
             compared[index] = cable.unverifiable(IN_DUPLICATE)  # first the plan is to be corrected
         elif cable.status == cables.MISCABLED:  # where the switch is to which it leads
             place = expected.places.get(cable.actual[0] or "")
             compared[index] = cable._replace(place=place or NO_SPOT)
     without = tuple((row, why) for row, why in resolved.without if row.mark != IGNORE)
     findings = [
+        *_duplicates(doubled, compared, draft),
         *_of_compared(compared, expected, off, draft),
         *(_unexpected(resolved, kept, draft) if expected.rows else ()),
         *_missing_interfaces(without, mapped, kept, draft),
@@ -152,7 +155,6 @@ def _of_compared(
     compared: Sequence[ComparedCable], expected: Expected, off: Off, draft: Draft
 ) -> Iterator[Finding]:
     """Yield the findings of compared cables; one for each reason why some are not verified."""
-    yield from _duplicates(compared, expected, draft)
     in_ring: set[PortRef] = set()
     wrong = [cable for cable in compared if cable.is_wrong]
     for ring in cables.rings(wrong, off) if wrong else ():
@@ -178,10 +180,10 @@ def _of_compared(
 
 
 def _duplicates(
-    compared: Sequence[ComparedCable], expected: Expected, draft: Draft
+    doubled: Iterable[Doubled], compared: Sequence[ComparedCable], draft: Draft
 ) -> Iterator[Finding]:
     """Yield the switch ports that the plan gives to several interfaces, or that several see."""
-    for users, rows in _doubled(compared, expected):
+    for users, rows in doubled:
         end: Ends = rows[0].device, rows[0].port
         yield draft(
             "duplicate",
@@ -264,10 +266,8 @@ def _owner(
     return next((expected.taken[key] for key in keys if key in expected.taken), None)
 
 
-def _doubled(
-    compared: Sequence[ComparedCable], expected: Expected
-) -> Iterator[tuple[list[str], list[ExpectedRow]]]:
-    """Yield the switch ports that the plan gives to several interfaces: (users, rows here).
+def _doubled(compared: Sequence[ComparedCable], expected: Expected) -> Iterator[Doubled]:
+    """Yield the switch ports that the plan gives to several interfaces.
 
     A row that is to be ignored, or has a cage, may have its port with another.
     """

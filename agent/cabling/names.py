@@ -112,7 +112,7 @@ def mac(text: str) -> str | None:
 
 def compare_device(expected: str, seen: SeenDevice, off: Off = frozenset()) -> Match:
     """Compare the name of a device in a plan with its own name for itself."""
-    if expected in (seen.label, *seen.names):
+    if expected == seen.label or expected in seen.names:
         return SAME
     if address := guid(expected):
         return same_address(address, seen.guids, "guid", off)
@@ -122,9 +122,12 @@ def compare_device(expected: str, seen: SeenDevice, off: Off = frozenset()) -> M
             return match
     for name in seen.names:
         by = same_name(expected, name, off)
-        if not by and "padding" not in off:
-            by = same_name(unpadded(expected), unpadded(name), off)
-            by = "padding" if by == EXACT else by and f"padding+{by}"
+        if (
+            not by
+            and "padding" not in off
+            and (by := same_name(unpadded(expected), unpadded(name), off))
+        ):
+            by = "padding" if by == EXACT else f"padding+{by}"
         if by:
             return matched(by)
     # The plan has the NodeDescription, or another one with the switch's name.

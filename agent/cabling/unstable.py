@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from math import exp, lgamma, log, log1p
 from typing import NamedTuple
 
@@ -76,9 +77,9 @@ def findings(links: Sequence[UnstableLink], every: Iterable[Ending]) -> Iterator
     """Yield a finding for each cause; `every` are all links, bad or not."""
     if not links:
         return
-    sizes = Counter(group for ending in every for group in _groups(ending))
+    every = [*every]
+    sizes = Counter(chain.from_iterable(map(_groups, every)))
     kinds = Counter(kind for kind, *_ in sizes)
-    number = sum(size for (kind, *_), size in sizes.items() if kind == NODE)
     members: dict[Common, list[UnstableLink]] = defaultdict(list)
     for link in links:
         for group in _groups((link.ref.node, link.end)):
@@ -89,7 +90,7 @@ def findings(links: Sequence[UnstableLink], every: Iterable[Ending]) -> Iterator
         kind = group[0]
         same = [link for link in members[group] if link.ref in left]
         size = sizes[group] - len(members[group]) + len(same)
-        others = number - len(links) + len(left) - size
+        others = len(every) - len(links) + len(left) - size
         share = (len(left) - len(same)) / others if others > 0 else 0.0
         has_several = kind == NODE or len({link.ref.node for link in same}) > 1
         if len(same) < LEAST[kind] or not has_several:
