@@ -106,7 +106,11 @@ class NodeReader:
         time, boot_id = report = annotation.reported if annotation else NO_REPORT
         if parsed and annotation is not parsed and parsed.reported != report:
             problems.append(f"{self._annotation}: its time is in the future, ignored")
-        flavor, gbps = _flavor(own, problems), _speed(own, problems)
+        flavor = own.get("flavor")
+        if flavor not in {None, INFINIBAND, ROCE}:
+            problems.append(f"flavor is {_quoted(flavor)}")
+            flavor = None
+        gbps = _speed(own, problems)
         leaf_group = _leaf_group(own.get("leafgroup.current"), annotation)
         uplinks = self._uplinks(leaf_group, annotations.get(self._fabric), problems)
         return FleetNode(
@@ -186,14 +190,6 @@ def _other_prefixes(annotations: Texts) -> list[str]:
     """Return the prefixes of annotations that an agent with other flags has written."""
     keys = [key for key in annotations if key.endswith(f"/{OBSERVED}")]
     return [key.rpartition("/")[0] for key in keys if reported_time(annotations[key]) is not None]
-
-
-def _flavor(own: Texts, problems: list[str]) -> str | None:
-    flavor = own.get("flavor")
-    if flavor in {None, INFINIBAND, ROCE}:
-        return flavor
-    problems.append(f"flavor is {_quoted(flavor)}")
-    return None
 
 
 def _speed(own: Texts, problems: list[str]) -> float | None:

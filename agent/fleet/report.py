@@ -19,7 +19,7 @@ from agent.cabling.finding import (
     place_of,
 )
 from agent.cabling.plans.own import rows_text
-from agent.fleet.model import Gap, Group, Judged, wires
+from agent.fleet.model import Gap, Judged, wires
 from agent.output import junit, report
 from agent.output.layout import joined, opening, section
 from agent.output.report import counted
@@ -112,6 +112,17 @@ def table(judged: Judged) -> str:
     notes = [*judged.fleet.problems, *judged.notes]
     if count := judged.fleet.others:
         notes.append(f"{many(count, 'other Node')} without labels of the agent, left out")
+    # the first groups, and a single line for all others
+    shown = len(judged.groups) if len(judged.groups) <= MAX_GROUPS else MAX_GROUPS - 1
+    groups = [
+        f"{group.name}: {many(len(group.nodes), 'node')}, {group.pattern or 'no pattern'}"
+        for group in judged.groups[:shown]
+    ]
+    if others := judged.groups[shown:]:
+        nodes = sum(len(group.nodes) for group in others)
+        without = sum(group.pattern is None for group in others)
+        what = f"{many(len(others), 'more group')} of {many(nodes, 'node')}"
+        groups.append(f"{what}, {without:,} without a pattern")
     return joined(
         [
             opening(verdict(judged)),
@@ -120,7 +131,7 @@ def table(judged: Judged) -> str:
             section("Not verified", _lines(judged, UNKNOWN, silent=False)),
             section("Remarks", _lines(judged, INFO, silent=False)),
             section("Accepted", [accepted.text for accepted in judged.accepted]),
-            section("Groups", _groups(judged.groups)),
+            section("Groups", groups),
             section("Notes", notes),
         ]
     )
@@ -160,19 +171,6 @@ def _line(finding: Finding) -> str:
         return line
     why = f": {finding.majority}" if finding.majority else ""
     return f"{line} ({int(finding.confidence * 100)} % confident{why})"
-
-
-def _groups(groups: tuple[Group, ...]) -> Iterator[str]:
-    """Yield a line for each of the first groups, and a single line for all others."""
-    shown = groups if len(groups) <= MAX_GROUPS else groups[: MAX_GROUPS - 1]
-    for group in shown:
-        pattern = group.pattern or "no pattern"
-        yield f"{group.name}: {many(len(group.nodes), 'node')}, {pattern}"
-    if others := groups[len(shown) :]:
-        nodes = sum(len(group.nodes) for group in others)
-        without = sum(group.pattern is None for group in others)
-        what = f"{many(len(others), 'more group')} of {many(nodes, 'node')}"
-        yield f"{what}, {without:,} without a pattern"
 
 
 def document(judged: Judged) -> Json:

@@ -170,19 +170,14 @@ def by_design(
     for column in columns:
         nodes = Counter(row.leaves[column] for row in line)
         seats = [
-            Seat(name, of_node[name], leaf)
-            for name, leaf in ((row.node.name, row.leaves[column]) for row in line)
-            if leaf and (nodes[leaf] > 1 or name in ends)
+            Seat(row.node.name, of_node[row.node.name], leaf)
+            for row in line
+            if (leaf := row.leaves[column]) and (nodes[leaf] > 1 or row.node.name in ends)
         ]
-        if not _divides_alike(seats):
+        borders = [pair for pair in pairwise(seats) if pair[0].group != pair[1].group]
+        changes = sum(1 for before, after in borders if before.leaf != after.leaf)
+        if borders and 2 * changes <= len(borders):  # few groups end where the leaf changes
             yield from ((node, column) for node in _at_borders(seats))
-
-
-def _divides_alike(line: Sequence[Seat]) -> bool:
-    """Return True if the leaf changes where most groups end, or there is one group only."""
-    borders = [(before, after) for before, after in pairwise(line) if before.group != after.group]
-    changes = sum(1 for before, after in borders if before.leaf != after.leaf)
-    return not borders or 2 * changes > len(borders)
 
 
 def _at_borders(line: Sequence[Seat]) -> Iterator[str]:

@@ -83,7 +83,7 @@ def tables(fleet: Fleet) -> list[list[NodeRow]]:
             names[label] = None if label in names else number
     by_kind: dict[Generation, list[NodeRow]] = defaultdict(list)
     for node, ends in zip(fleet.nodes, ends_of, strict=True):
-        columns, order = columns_of(node)
+        columns, order = columns_of(tuple([port.pci or port.interface for port in node.ports]))
         leaves = [end.id or names.get(end.label, end.label) if end else None for end in ends]
         row = NodeRow(
             node,
@@ -96,13 +96,12 @@ def tables(fleet: Fleet) -> list[list[NodeRow]]:
     return [*by_kind.values()]
 
 
-def columns_of(node: FleetNode) -> tuple[tuple[Column, ...], tuple[int, ...]]:
-    """Return the columns of a node in their order, and the index of the port of each."""
-    return _columns(tuple([port.pci or port.interface for port in node.ports]))
-
-
 @lru_cache(1024)  # the nodes of a fleet have the same few sets of ports
-def _columns(places: tuple[str, ...]) -> tuple[tuple[Column, ...], tuple[int, ...]]:
+def columns_of(places: tuple[str, ...]) -> tuple[tuple[Column, ...], tuple[int, ...]]:
+    """Return the columns of ports at these PCI addresses, or else of these names, in their order.
+
+    Beside them, the index of the port of each.
+    """
     columns = [(place, places[:index].count(place)) for index, place in enumerate(places)]
     order = sorted(range(len(columns)), key=columns.__getitem__)
     return tuple([columns[index] for index in order]), tuple(order)
