@@ -359,7 +359,7 @@ class NpdCommand(CheckedCommand):
     @staticmethod
     def _exit(ctx: click.Context, text: str) -> NoReturn:
         from agent.output.report import UNVERIFIED
-        from agent.verify.report import NPD_EXIT, npd_text
+        from agent.verify.command import NPD_EXIT, npd_text
 
         print_line(npd_text(text))
         ctx.exit(NPD_EXIT[UNVERIFIED])

@@ -1,25 +1,54 @@
-"""The command `bwagent verify`: read both halves, compare and print them, return the exit code."""
+"""The command `bwagent verify`: read both halves, compare and print them, return the exit code.
+
+A result is printed as table, JSON (schema 1, docs/verify.md), JUnit XML, CSV, or one line for NPD.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
+import agent
 from agent import inputs
-from agent.cabling import baseline
+from agent.cabling import baseline, cables
+from agent.cabling.baseline import document as accepted_document
 from agent.cabling.expected import from_labels, merged
+from agent.cabling.finding import (
+    ERROR,
+    INFO,
+    UNKNOWN,
+    WARNING,
+    end_document,
+    finding_document,
+)
 from agent.cabling.judge import VerifyOptions, VerifyResult, verify
 from agent.cabling.plan_index import from_plans
+from agent.cabling.plans.own import rows_text
 from agent.cabling.seen import seen_node
 from agent.errors import Malformed, Unavailable
 from agent.exits import print_line, print_text
 from agent.exits import report as complain
 from agent.options import OF_CLUSTER, Flags, idle_of_cluster, is_on_command_line, require_plan
-from agent.output.report import EXIT, NOTHING_COMPARED, UNVERIFIED, unverified
-from agent.text import many
-from agent.verify import report
+from agent.output import junit, report
+from agent.output.layout import WIDTH, columns, joined, opening, section
+from agent.output.report import (
+    COLUMNS,
+    DIFFERENCES,
+    EXIT,
+    NOTHING_COMPARED,
+    OK,
+    UNVERIFIED,
+    accepted,
+    cells,
+    counted,
+    failed,
+    unverified,
+)
+from agent.text import Json, many, visible
 
 if TYPE_CHECKING:
     from agent.host import Host
@@ -32,6 +61,10 @@ OF_COMPARISON = (
 )
 # The flags that --split, which looks at no node, takes.
 OF_SPLIT = frozenset({"plan", "plan_format", "columns", "write_plan", "split"})
+SCHEMA = 1
+NPD_WIDTH = 80  # characters that node-problem-detector keeps of a plugin's output by default
+NPD_EXIT = {OK: 0, DIFFERENCES: 1, UNVERIFIED: 2}
+TITLES = ["INTERFACE", "EXPECTED", "ACTUAL", "RESULT"]
 
 
 def run(flags: Flags) -> int:
@@ -49,14 +82,13 @@ def run(flags: Flags) -> int:
     known = baseline.settled(result.findings, [result.node], *files)
     result = result._replace(findings=known.findings, accepted=known.accepted)
     if flags["npd"]:
-        print_line(report.npd_text(report.verdict(result)))
-        return report.NPD_EXIT[report.outcome(result)]
-    print_text(report.FORMATS[flags["output"]](result, (*notes, *known.notes)))
-    outcome = report.outcome(result)
-    if outcome == UNVERIFIED:
-        gaps = [NOTHING_COMPARED] if report.is_blind(result) else []
+        print_line(npd_text(verdict(result)))
+        return NPD_EXIT[outcome(result)]
+    print_text(FORMATS[flags["output"]](result, (*notes, *known.notes)))
+    if outcome(result) == UNVERIFIED:
+        gaps = [NOTHING_COMPARED] if is_blind(result) else []
         complain(f"bwagent: {unverified(result.node, result.findings, gaps)}", 1)
-    return EXIT[outcome]
+    return EXIT[outcome(result)]
 
 
 def _write_plan(flags: Flags) -> int:
@@ -160,3 +192,128 @@ def _names(flags: Flags, host: Host) -> tuple[str, ...]:
     """Return the Node name and the host name of the node."""
     names = (flags["node_name"], host.name and host.name.lower())
     return tuple(dict.fromkeys(filter(None, names))) or ("this-node",)
+
+
+# in words
+
+
+def is_blind(result: VerifyResult) -> bool:
+    """Return True if no cable was compared, and that is accepted."""
+    return report.is_nothing_compared(result.as_planned, result.accepted)
+
+
+def outcome(result: VerifyResult) -> str:
+    """Return OK, DIFFERENCES, or UNVERIFIED if something, or everything, could not be compared."""
+    return report.outcome(result.findings, is_partial=is_blind(result))
+
+
+def verdict(result: VerifyResult) -> str:
+    """Return the first line: `gpu-017: 2 findings: 1 swapped, 1 slow; 6 of 8 cables as planned`."""
+    planned = f"{result.as_planned} of {result.planned} cables as planned"
+    unknown = sum(finding.severity == UNKNOWN for finding in result.findings)
+    parts = [
+        counted(result.findings),
+        planned if result.planned or result.ignored else "no cables in the plan",
+        f"{result.ignored} ignored" if result.ignored else "",
+        f"{unknown} unverifiable" if unknown else "",
+        report.accepted_count(result.accepted),
+    ]
+    return f"{result.node}: {'; '.join(filter(None, parts))}"
+
+
+def document(result: VerifyResult, notes: Sequence[str] = ()) -> Json:
+    """Return the JSON document; data is never in keys."""
+    return {
+        "schema": SCHEMA,
+        "agent": agent.__version__,
+        "node": result.node,
+        "verdict": verdict(result),
+        "outcome": outcome(result),
+        "planned": result.planned,
+        "as_planned": result.as_planned,
+        "notes": list(notes),
+        "assumption": result.assumption,
+        "cables": [
+            {
+                "interface": cable.ref.interface,
+                "plan": cable.row.text,
+                "place": str(cable.row.place),
+                "status": cable.status,
+                "reason": cable.reason,
+                "expected": end_document(*cable.expected),
+                "actual": end_document(*cable.actual),
+                "matched_by": {"device": cable.device.by, "port": cable.far_port.by},
+            }
+            for cable in result.cables
+        ],
+        "findings": [finding_document(finding) for finding in result.findings],
+        "accepted": [accepted_document(acceptance) for acceptance in result.accepted],
+    }
+
+
+def table(result: VerifyResult, notes: Sequence[str]) -> str:
+    """Return the report for people."""
+    every = (*result.findings, *(finding for finding, _ in result.accepted))
+    in_ring = {port for finding in every if finding.code == "swapped" for port in finding.ports}
+    rows = [
+        [
+            cable.ref.interface,
+            " ".join(filter(None, cable.expected)) or "-",
+            " ".join(filter(None, cable.actual)) or "-",
+            "swapped" if cable.ref in in_ring else cable.status,
+        ]
+        for cable in result.cables
+    ]
+    shown = [[visible(cell, WIDTH) for cell in row] for row in rows]
+    by_severity = {"Findings": (ERROR, WARNING), "Not verified": (UNKNOWN,), "Remarks": (INFO,)}
+    return joined(
+        [
+            opening(verdict(result)),
+            columns([TITLES, *shown]) if shown else [],
+            *(
+                section(
+                    title,
+                    [
+                        f"{finding.code}: {finding.text}"
+                        for finding in result.findings
+                        if finding.severity in kept
+                    ],
+                )
+                for title, kept in by_severity.items()
+            ),
+            section("Accepted", [acceptance.text for acceptance in result.accepted]),
+            section("Plan", [*notes, *filter(None, [result.assumption])]),
+        ]
+    )
+
+
+def csv_text(result: VerifyResult, _notes: Sequence[str]) -> str:
+    """Return a row for each cable of a finding, or for the finding."""
+    rows = [
+        cells(finding, [move.port.interface if move else " ".join(finding.interfaces)], move)
+        for finding in result.findings
+        for move in finding.moves or (None,)
+    ]
+    return rows_text([COLUMNS, *rows])
+
+
+def junit_text(result: VerifyResult, _notes: Sequence[str]) -> str:
+    """Return a test suite: a case for each cable as planned, and for each finding."""
+    right = [cable for cable in result.cables if cable.status == cables.AS_PLANNED]
+    cases = [junit.Case(f"{cable.ref.interface} cable") for cable in right]
+    cases += [failed(finding, finding.interfaces) for finding in result.findings]
+    cases += [accepted(acceptance, acceptance.finding.interfaces) for acceptance in result.accepted]
+    return junit.document(junit.suite("bwagent verify", result.node, cases))
+
+
+def npd_text(text: str) -> str:
+    """Return a text as the line for node-problem-detector."""
+    return visible(" ".join(text.split()), NPD_WIDTH)
+
+
+FORMATS: Mapping[str, Callable[[VerifyResult, Sequence[str]], str]] = {
+    "table": table,
+    "json": lambda result, notes: json.dumps(document(result, notes), indent=2) + "\n",
+    "junit": junit_text,
+    "csv": csv_text,
+}

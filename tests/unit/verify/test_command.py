@@ -14,7 +14,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from agent.cabling.finding import NODE_CODES
-from agent.verify.report import FORMATS
+from agent.verify.command import FORMATS
 from tests.support.schemas import validator
 from tests.support.snapshots import FIXTURES, Finished, bwagent, complaint
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agent.lldp.neighbors import AWAITED
-from agent.verify.report import NPD_WIDTH
+from agent.verify.command import NPD_WIDTH
 from tests.support.snapshots import FIXTURES, bwagent
 
 MACHINE = FIXTURES / "cw-h100-ibp"
