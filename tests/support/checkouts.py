@@ -12,7 +12,8 @@ IDENTITY = ("-c", "user.name=A", "-c", "user.email=a@example.com", "-c", "commit
 
 def git(folder: str | Path, *arguments: str) -> None:
     """Run git in a folder."""
-    environment = {"PATH": os.environ["PATH"], "GIT_COMMITTER_DATE": f"{COMMITTED} +0900"}
+    times = dict.fromkeys(("GIT_AUTHOR_DATE", "GIT_COMMITTER_DATE"), f"{COMMITTED} +0900")
+    environment = {"PATH": os.environ["PATH"], **times}
     command = ["git", *IDENTITY, *arguments]
     subprocess.run(command, cwd=folder, check=True, capture_output=True, env=environment)
 

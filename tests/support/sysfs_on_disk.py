@@ -1,4 +1,6 @@
-"""A tree of tests/support/kernel_tree.py as files on disk, for agents that run as programs."""
+"""A tree of tests/support/kernel_tree.py, or a bare one, as files on disk, for agents that run as
+programs.
+"""
 
 from __future__ import annotations
 
@@ -41,3 +43,11 @@ def remove(folder: Path, *paths: str) -> None:
             place.unlink()
         else:
             shutil.rmtree(place)
+
+
+def a_node_without_rdma(folder: Path) -> Path:
+    """Lay out one NIC and an empty PCI bus: the only label is `speed.current=0G`."""
+    top = folder / "sys"
+    (top / "class/net/lo").mkdir(parents=True)
+    (top / "bus/pci/devices").mkdir(parents=True)
+    return top

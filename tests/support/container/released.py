@@ -21,14 +21,26 @@ from typing import Any
 from agent import __version__
 from release.version import is_release
 from tests.support import registry
+from tests.support.checkouts import committed, git
 from tests.support.container import foreign, image
-from tests.support.oras.client import oras
+from tests.support.real_parts import CACHE_OF_PARTS, go_version, lacks
 
 SOURCE = "https://example.com/bwagent"
-EPOCH = 1_800_000_000
 INPUT = ("agent", "docs/man", "release", "manifests/image", "Containerfile", "hatch_build.py")
 PAPERS = ("CHANGELOG.md", "LICENSE", "README.md", "pyproject.toml", ".gitignore")
-IDENTITY = ("-c", "user.name=A", "-c", "user.email=a@example.com", "-c", "commit.gpgsign=false")
+ORAS = Path(__file__).parents[1] / "oras"
+CACHE = CACHE_OF_PARTS / "oras" / go_version(ORAS, "oras.land/oras")
+
+
+def _oras() -> Path:
+    return Path(os.environ.get("ORAS") or CACHE / "oras")
+
+
+def missing() -> str | None:
+    """Return the reason why no release can be made and looked at here; None if it can."""
+    there = f"there is no oras in $ORAS, and none in {CACHE}: run {ORAS / 'build.sh'} (with Go)"
+    no_oras = None if _oras().is_file() else there
+    return image.missing() or lacks("docker-registry") or no_oras
 
 
 def checkout(folder: Path) -> Path:
@@ -40,12 +52,9 @@ def checkout(folder: Path) -> Path:
             shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(source, target)
-    day = {"GIT_COMMITTER_DATE": f"{EPOCH} +0000", "GIT_AUTHOR_DATE": f"{EPOCH} +0000"}
-    steps = [("init", "-q"), ("add", "."), ("commit", "-qm", "one")]
-    steps += [("tag", f"v{__version__}")] if is_release(__version__) else []
-    for words in steps:
-        command = ["git", *IDENTITY, *words]
-        subprocess.run(command, cwd=folder, check=True, capture_output=True, env=os.environ | day)
+    committed(folder)
+    if is_release(__version__):
+        git(folder, "tag", f"v{__version__}")
     return folder
 
 
@@ -121,8 +130,16 @@ class Released:
         return f"{name}@{self.oras('resolve', '--plain-http', f'{name}:both').strip()}"
 
     def oras(self, *words: str) -> str:
-        """Run oras with the registry's credentials."""
-        return oras(*words, folder=self.folder)
+        """Return the output of oras, a client that shares no code with the release, with the
+        registry's credentials.
+        """
+        environment = os.environ | {"DOCKER_CONFIG": str(self.folder), "NO_PROXY": "127.0.0.1"}
+        command = [str(_oras()), *words]
+        done = subprocess.run(
+            command, check=False, capture_output=True, cwd=self.folder, env=environment, text=True
+        )
+        assert not done.returncode, done.stderr
+        return done.stdout
 
 
 class Archive:

@@ -1,4 +1,5 @@
-"""Accounts and tokens of the agent, its Nodes, and an API server with the manifests applied.
+"""Accounts and tokens of the agent, its Nodes with their boot IDs, an API server with the manifests
+applied, and an admission policy that refuses every change of one Node.
 
 Two accounts stand for the agent. The real one has the ClusterRole of the manifests: what it is
 allowed, RBAC and the policy allow together. The other one is bound to cluster-admin: what it is
@@ -11,11 +12,12 @@ import itertools
 import re
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import yaml
 
-from tests.support.kube.cluster import APPLY, JSON_PATCH, MERGE, Answer, Cluster
+from tests.support.kube.cluster import JSON_PATCH, MERGE, Answer, Cluster
 from tests.support.kube.manifests import MANIFESTS
 from tests.support.kube.programs import ClusterError
 
@@ -54,17 +56,10 @@ class Agent:
 
     def apply(self, metadata: dict[str, Any], **fields: object) -> Answer:
         """Apply server-side as manager `bwagent`."""
-        body = {
-            "apiVersion": "v1",
-            "kind": "Node",
-            "metadata": {"name": self.node, **metadata},
-            **fields,
-        }
-        path = f"{self.path}?fieldManager=bwagent&force=true"
-        return self.cluster.request("PATCH", path, body, kind=APPLY, token=self.token)
+        return self.cluster.apply(self.node, metadata, token=self.token, fields=fields)
 
     def labels(self) -> dict[str, str]:
-        return dict(self.cluster.request("GET", self.path).body["metadata"].get("labels", {}))
+        return self.cluster.labels(self.node)
 
 
 def denied(answer: Answer) -> bool:
@@ -130,3 +125,43 @@ def an_agent(cluster: Cluster, namespace: str) -> Agent:
     """Return an agent with a token of its Pod, on a Node of its own."""
     node = a_node(cluster)
     return Agent(cluster, node, cluster.token_for_pod_on(node, "bwagent", namespace))
+
+
+HERE = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+ELSEWHERE = "5f0492e8-40be-49e6-8717-defbd7b4b902"
+
+
+def boot(cluster: Cluster, node: str, boot_id: str) -> None:
+    """Report a boot ID, as the kubelet does."""
+    body = {"status": {"nodeInfo": {"bootID": boot_id}}}
+    answer = cluster.request("PATCH", f"/api/v1/nodes/{node}/status", body, kind=MERGE)
+    assert answer.status == 200, answer.message
+
+
+MESSAGE = "no labels here"
+POLICY = """
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {{name: refuses-{node}}}
+spec:
+  failurePolicy: Fail
+  matchConstraints:
+    resourceRules:
+      - apiGroups: [""]
+        apiVersions: [v1]
+        operations: [UPDATE]
+        resources: [nodes]
+        resourceNames: [{node}]
+  validations:
+    - {{expression: "false", message: {message}}}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {{name: refuses-{node}}}
+spec: {{policyName: refuses-{node}, validationActions: [Deny]}}
+"""
+
+
+def refusing(node: str) -> str:
+    """Return the manifests of the policy for a Node; a fresh policy takes a moment."""
+    return POLICY.format(node=node, message=MESSAGE)

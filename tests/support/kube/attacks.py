@@ -79,11 +79,7 @@ class Scene:
 
     def apply_as(self, manager: str, metadata: dict[str, Any]) -> Answer:
         """Apply server-side as another manager."""
-        name = {"name": self.agent.node}
-        body = {"apiVersion": "v1", "kind": "Node", "metadata": name | metadata}
-        return self.ask(
-            "PATCH", f"{self.agent.path}?fieldManager={manager}&force=true", body, APPLY
-        )
+        return self.cluster.apply(self.agent.node, metadata, manager, token=self.agent.token)
 
     def put(self, change: Callable[[dict[str, Any]], object], subresource: str = "") -> Answer:
         """Replace the Node after a change to it."""

@@ -23,7 +23,7 @@ import ssl
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
@@ -261,6 +261,34 @@ class Cluster:
     def node(self, name: str, **metadata: object) -> dict[str, Any]:
         """Create a Node with these labels, annotations and other fields; return it as stored."""
         return self.create("/api/v1/nodes", {"metadata": {"name": name, **metadata}})
+
+    def metadata(self, node: str) -> dict[str, Any]:
+        """Return the metadata of a Node."""
+        return dict(self.request("GET", f"/api/v1/nodes/{node}").body["metadata"])
+
+    def labels(self, node: str) -> dict[str, str]:
+        return dict(self.metadata(node).get("labels", {}))
+
+    def merge(
+        self, node: str, metadata: Mapping[str, Any], query: str = "", token: str | None = None
+    ) -> Answer:
+        """Change metadata of a Node by a merge patch."""
+        path = f"/api/v1/nodes/{node}{query}"
+        return self.request("PATCH", path, {"metadata": metadata}, kind=MERGE, token=token)
+
+    def apply(
+        self,
+        node: str,
+        metadata: Mapping[str, Any],
+        manager: str = "bwagent",
+        *,
+        token: str | None = None,
+        fields: Mapping[str, object] | None = None,
+    ) -> Answer:
+        """Apply metadata and other fields of a Node server-side, by force, as a field manager."""
+        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node, **metadata}}
+        path = f"/api/v1/nodes/{node}?fieldManager={manager}&force=true"
+        return self.request("PATCH", path, body | dict(fields or {}), kind=APPLY, token=token)
 
     def token_for_pod_on(
         self, node: str | None, service_account: str, namespace: str, pod_prefix: str = "agent-"

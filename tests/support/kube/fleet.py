@@ -30,9 +30,8 @@ from agent.kube.annotation import Annotation, annotation_of
 from agent.kube.change import Desired
 from agent.kube.managed_fields import Keys, Node, state_of
 from agent.kube.reconcile import Reconciler, Result
-from tests.support.kube.clock import Clock
 from tests.support.kube.population import Member
-from tests.support.kube.wire import Wire
+from tests.support.kube.wire import Clock, Wire
 
 KEYS = Keys(Naming())
 STACK = 256 * 1024  # bytes; there is a thread for each request under way

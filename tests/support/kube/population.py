@@ -11,13 +11,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agent.kube.annotation import Annotation
+from agent.kube import MANAGER
+from agent.kube.annotation import Annotation, render
 from agent.memory import Fact, FarEnd
-from tests.support.kube.clock import Clock
-from tests.support.kube.cluster import ISSUER, Cluster
+from tests.support.kube.cluster import APPLY, ISSUER, Cluster
 from tests.support.kube.programs import ClusterError
-from tests.support.kube.wire import Wire
-from tests.support.nodes import BOOT
+from tests.support.kube.wire import Clock, Wire
+from tests.support.nodes import ANNOTATED, BOOT, KEYS
 
 MACHINE = Path(__file__).parents[3] / "sysfs_fixtures/cw-h100-ibp"  # eight InfiniBand rails
 IMAGES = 50  # what a kubelet reports at most (nodeStatusMaxImages)
@@ -132,3 +132,47 @@ def _pod(node: str) -> dict[str, Any]:
         "containers": [{"name": "none", "image": "none"}],
     }
     return {"metadata": {"name": node}, "spec": spec}
+
+
+INVENTORY = 18_000  # characters of the site's annotation
+NODES = "/api/v1/nodes"
+
+
+def create_fat(cluster: Cluster, names: list[str], inventory: int = INVENTORY) -> None:
+    """Create Nodes with the metadata of a fleet that is managed by many: labels and annotations of
+    the site, all labels of the agent, and the managedFields of both.
+    """
+    with (
+        closing(Wire(cluster.url, cluster.ca, Clock(), kept=True)) as wire,
+        ThreadPoolExecutor(THREADS) as pool,
+    ):
+
+        def make(name: str) -> None:
+            found = node(name)
+            del found["metadata"]["labels"]["scale"]  # which marks the Nodes of a population
+            found["metadata"]["annotations"] = {"site.example/inventory": "x" * inventory}
+            _send(wire, cluster.admin, "POST", NODES, found)
+            applied = f"{NODES}/{name}?fieldManager={MANAGER}"
+            _send(wire, cluster.admin, "PATCH", applied, _labeled(name))
+
+        list(pool.map(make, names))
+
+
+def _labeled(name: str) -> dict[str, Any]:
+    """Return what the agent applies to a Node with eight rails."""
+    annotations = {KEYS.annotation: render(ANNOTATED)}
+    metadata = {"name": name, "labels": labels(), "annotations": annotations}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
+
+
+def _send(wire: Wire, token: str, method: str, path: str, body: Mapping[str, Any]) -> None:
+    headers = {"Content-Type": APPLY if method == "PATCH" else "application/json"}
+    status, _, data = wire.send(method, path, token, json.dumps(body).encode(), headers)
+    if status not in (200, 201):
+        raise ClusterError(f"{method} {path}: {data[:500].decode(errors='replace')}")
+
+
+def huge_labels() -> dict[str, str]:
+    """Return labels that make a Node's metadata longer than 1 MiB, and fit into etcd."""
+    prefix = "a-rather-long-name-of-the-subdomain.of-a-site-with-many.example"
+    return {f"{prefix}/{'label':-<40}{number}": "v" * 63 for number in range(4500)}

@@ -11,17 +11,21 @@ tests/system/kube/test_run_lldp.py checks them.
 
 from __future__ import annotations
 
+import asyncio
+import socket
+import threading
 import time
+from asyncio import StreamReader, StreamWriter
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from tests.support.kernel_tree import HOME, NET, Entries, hca, union
 from tests.support.kube.cluster import Cluster
 from tests.support.kube.resident import LIMIT, Agent, get
-from tests.support.relay import relayed
 from tests.support.switch import Leaf, Namespace, bring_up, cable
 
 STAYS, GOODBYE, SILENT, MOVED, PULLED, FLOODED = PORTS = range(6)
@@ -118,3 +122,56 @@ def send_away(node: Namespace, leaf1: Leaf, leaf2: Leaf, leaf3: Leaf) -> float:
     leaf3.lldpd.pause()
     leaf1.ip("link", "set", f"swp{PULLED}", "down")
     return departed
+
+
+HERE = "127.0.0.1"
+
+
+@contextmanager
+def relayed(namespace: Namespace, port: int) -> Iterator[None]:
+    """Forward 127.0.0.1:port of the namespace, which has no way out, to 127.0.0.1:port of the host.
+
+    The listening socket is created inside; bytes are forwarded, so TLS ends at the same peer.
+    """
+    listener = namespace.call(socket.create_server, (HERE, port))
+    loop, stop = asyncio.new_event_loop(), asyncio.Event()
+    thread = threading.Thread(
+        target=loop.run_until_complete, args=(_relay(listener, port, stop),), daemon=True
+    )
+    thread.start()
+    try:
+        yield
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join()
+        loop.close()
+
+
+async def _relay(listener: socket.socket, port: int, stop: asyncio.Event) -> None:
+    server = await asyncio.start_server(partial(_join, port), sock=listener)
+    await stop.wait()
+    server.close()
+    rest = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in rest:
+        task.cancel()
+    await asyncio.gather(*rest, return_exceptions=True)
+
+
+async def _join(port: int, reader: StreamReader, writer: StreamWriter) -> None:
+    far_reader, far_writer = await asyncio.open_connection(HERE, port)
+    try:
+        await asyncio.gather(_copy(reader, far_writer), _copy(far_reader, writer))
+    finally:
+        # A client keeps its connection, so it may be open when the relay ends.
+        for one in (writer, far_writer):
+            one.transport.abort()
+            with suppress(OSError):
+                await one.wait_closed()
+
+
+async def _copy(reader: StreamReader, writer: StreamWriter) -> None:
+    with suppress(ConnectionError):
+        while data := await reader.read(1 << 16):
+            writer.write(data)
+            await writer.drain()
+    writer.close()

@@ -115,10 +115,7 @@ class Agent:
         rewrite(self.sys / f"class/infiniband/{device}/ports/1/{file}", f"{text}\n".encode())
 
     def metadata(self) -> dict[str, dict[str, str]]:
-        found: dict[str, dict[str, str]] = self.cluster.request(
-            "GET", f"/api/v1/nodes/{self.node}"
-        ).body["metadata"]
-        return found
+        return self.cluster.metadata(self.node)
 
     def labels(self) -> dict[str, str]:
         """Return the agent's labels, without their prefix."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import http.client
 import ssl
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -20,9 +21,32 @@ from urllib.parse import urlsplit
 
 from agent.kube.answers import Answer, Kube, Request, read
 from agent.kube.api import TIMEOUT, encode
-from tests.support.kube.clock import Clock
 
 Reply = tuple[int, Mapping[str, str], bytes]
+
+
+class Clock:
+    """Simulated seconds since the beginning, which is now; it may run faster than the real time.
+
+    Back-off, holds and pauses follow it, and the API server does not; so the API server is measured
+    only at a rate of 1.
+    """
+
+    def __init__(self) -> None:
+        self._mark = time.monotonic(), 0.0, 1.0
+
+    def __call__(self) -> float:
+        real, simulated, rate = self._mark
+        return simulated + (time.monotonic() - real) * rate
+
+    @property
+    def rate(self) -> float:
+        """Simulated seconds in a real one."""
+        return self._mark[2]
+
+    def go(self, rate: float) -> None:
+        """Run at another rate from now on."""
+        self._mark = time.monotonic(), self(), rate
 
 
 class Asked(NamedTuple):

@@ -17,19 +17,18 @@ import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
-from agent.kube import MANAGER
 from tests.support import switch
 from tests.support.kube.agents import Agent, an_agent, denied, install
-from tests.support.kube.cluster import APPLY, Cluster
+from tests.support.kube.cluster import Cluster
 from tests.support.kube.confinement import Container
 from tests.support.kube.controllers import PROGRAMS, controllers, eventually
 from tests.support.kube.machine import Machine
 from tests.support.kube.machine import missing as no_machine
 from tests.support.kube.manifests import IMAGE, IMAGES, MANIFESTS, Object, pod, settings
 from tests.support.kube.programs import missing as no_programs
-from tests.support.kube.timeline import Timeline
 
 NODE = "worker"
 NETDEV = f"bwk{os.getpid()}"
@@ -148,12 +147,8 @@ class Worker:
                 return refusal.code, refusal.read().decode()
 
     def labels(self, prefix: str) -> dict[str, str]:
-        found = self.node()["metadata"]["labels"]
-        return {
-            key.removeprefix(prefix): value
-            for key, value in found.items()
-            if key.startswith(prefix)
-        }
+        found = self.cluster.labels(NODE).items()
+        return {key.removeprefix(prefix): row for key, row in found if key.startswith(prefix)}
 
     def node(self) -> Object:
         return self.cluster.request("GET", f"/api/v1/nodes/{NODE}").body
@@ -217,8 +212,7 @@ def _machine(devices: Path) -> Object:
 
 def clear(cluster: Cluster, node: str) -> None:
     """Remove what manager `bwagent` has on a Node."""
-    nothing = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}}
-    cluster.request("PATCH", f"/api/v1/nodes/{node}?fieldManager={MANAGER}", nothing, kind=APPLY)
+    cluster.apply(node, {})
 
 
 def in_force(mighty: Agent, prefix: str) -> bool:
@@ -268,3 +262,52 @@ def _leaf() -> Iterator[switch.Leaf]:
         switch.wait_for(lambda: leaf.is_up(PORT))
         leaf.plugged()
         yield leaf
+
+
+class Timeline:
+    """The history of one object since a moment, by the API server; `path` is that of its kind
+    (`/api/v1/nodes`).
+
+    It needs no watcher meanwhile: a watch that begins at an old resourceVersion returns every
+    change since then, in order, a change and its reversal included. etcd forgets after five
+    minutes, and the watch fails with that.
+    """
+
+    def __init__(self, cluster: Cluster, path: str, name: str) -> None:
+        self._cluster, self._path, self._name = cluster, path, name
+        self._began = self._now()
+
+    def versions(self) -> list[Object]:
+        """Return the object as it was at the beginning, and after each change; the last one may be
+        the deleted object.
+        """
+        query = f"watch=true&timeoutSeconds=1&resourceVersion={_version(self._began)}"
+        told = self._cluster.kubectl(
+            "get", "--raw", f"{self._path}?{query}&fieldSelector=metadata.name={self._name}"
+        )
+        events = [json.loads(line) for line in told.splitlines()]
+        assert not [event for event in events if event["type"] == "ERROR"], told
+        return [self._began, *(event["object"] for event in events)]
+
+    def label_changes(self) -> list[str]:
+        """Return every change of a label as text, in order."""
+        now = self._now()  # the resourceVersion of the object, up to which the history must reach
+        versions = self.versions()
+        assert int(_version(versions[-1])) >= int(_version(now)), "the watch was cut short"
+        return [
+            line for before, after in pairwise(versions) for line in _differences(before, after)
+        ]
+
+    def _now(self) -> Object:
+        return self._cluster.request("GET", f"{self._path}/{self._name}").body
+
+
+def _version(item: Object) -> str:
+    return str(item["metadata"]["resourceVersion"])
+
+
+def _differences(before: Object, after: Object) -> Iterator[str]:
+    was, now = (item["metadata"].get("labels", {}) for item in (before, after))
+    for key in sorted(was.keys() | now.keys()):
+        if was.get(key) != now.get(key):
+            yield f"{_version(after)}: {key}: {was.get(key)} -> {now.get(key)}"

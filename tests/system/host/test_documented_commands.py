@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.bare_node import a_node_without_rdma
 from tests.support.commands import INSTALL, ON_A_HOST, OPERATIONS, ROOT, blocks, commands
 from tests.support.real_parts import lacks, require
+from tests.support.sysfs_on_disk import a_node_without_rdma
 
 LEFT_OUT = shutil.ignore_patterns(".*", "tests", "sysfs_fixtures", "benchmarks")
 PLAN = "node,interface,device,port-id,port-name\ngpu-1,mlx5_0,leaf-1,1,\n"

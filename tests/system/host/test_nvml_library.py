@@ -28,10 +28,10 @@ from agent.nvml import decode
 from agent.nvml import domain as accelerator
 from agent.nvml import library as nvml
 from tests.support import stand_in_nvml
-from tests.support.bare_node import a_node_without_rdma
 from tests.support.kube.command import bwagent
 from tests.support.real_parts import lacks, require
 from tests.support.stand_in_nvml import CLUSTER, ZERO, given, gpu, tray
+from tests.support.sysfs_on_disk import a_node_without_rdma
 
 Ask = Callable[..., dict[str, Any]]
 

@@ -22,8 +22,9 @@ from agent.kube.change import ForeignField, change_to
 from agent.kube.managed_fields import owned_labels, state_of
 from agent.kube.negotiation import Outcome, negotiate
 from agent.kube.nodes import get_node
-from tests.support.kube import in_process
 from tests.support.kube.cluster import APPLY, MERGE, Cluster
+from tests.support.kube.command import session
+from tests.support.kube.controllers import eventually
 from tests.support.nodes import ACCELERATOR_KEY as ACC
 from tests.support.nodes import FLAVOR, IB_SPEED, KEYS, LEAF, PREFIX, SPEED, desired
 
@@ -58,17 +59,18 @@ class Applier:
 
     def metadata(self) -> dict[str, Any]:
         """Return the Node's metadata, read by the admin."""
-        return dict(self.cluster.request("GET", f"/api/v1/nodes/{self.node}").body["metadata"])
+        return self.cluster.metadata(self.node)
 
     def labels(self) -> dict[str, str]:
-        return dict(self.metadata().get("labels", {}))
+        return self.cluster.labels(self.node)
 
     def by_others(self, manager: str, labels: Mapping[str, str | None], kind: str = MERGE) -> None:
         """Change labels as another manager."""
-        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"labels": labels}}
-        force = "&force=true" if kind == APPLY else ""
-        path = f"/api/v1/nodes/{self.node}?fieldManager={manager}{force}"
-        answer = self.cluster.request("PATCH", path, body, kind=kind)
+        metadata = {"labels": labels}
+        if kind == APPLY:
+            answer = self.cluster.apply(self.node, metadata, manager)
+        else:
+            answer = self.cluster.merge(self.node, metadata, f"?fieldManager={manager}")
         assert answer.status == 200, answer.message
 
 
@@ -92,7 +94,7 @@ def applier(cluster: Cluster, account: str) -> Applier:
     }
     name = str(cluster.node(next(_names), **site)["metadata"]["name"])
     token = cluster.token_for_pod_on(name, account, account)
-    return Applier(cluster, name, in_process.connect(cluster.kubeconfig(token)))
+    return Applier(cluster, name, session(cluster.kubeconfig(token)))
 
 
 def test_a_fresh_node(applier: Applier) -> None:
@@ -216,12 +218,12 @@ def provider_keys_refused(cluster: Cluster, node: str, message: str) -> Iterator
     cluster.create(f"{base}ies", {"metadata": {"name": node}, "spec": spec})
     binding = {"policyName": node, "validationActions": ["Deny"]}
     cluster.create(f"{base}ybindings", {"metadata": {"name": node}, "spec": binding})
-    probe = {"metadata": {"labels": {f"probe.coreweave.cloud/{node}": "x"}}}
-    deadline = time.monotonic() + 120
-    while cluster.request("PATCH", f"/api/v1/nodes/{node}", probe, kind=MERGE).status == 200:
-        probe["metadata"]["labels"] = {f"probe.coreweave.cloud/{time.monotonic_ns()}": "x"}
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+
+    def is_refused() -> bool:
+        labels = {f"probe.coreweave.cloud/{time.monotonic_ns()}": "x"}
+        return cluster.merge(node, {"labels": labels}).status != 200
+
+    eventually(cluster, "the policy is in force", is_refused)
     yield
     for path in (f"{base}ybindings/{node}", f"{base}ies/{node}", f"/api/v1/nodes/{node}"):
         assert cluster.request("DELETE", path).status == 200
@@ -279,7 +281,7 @@ def test_no_permission(applier: Applier) -> None:
     applier.get_node()
     applier.cluster.kubectl("create", "serviceaccount", applier.node)
     token = applier.cluster.token_for_pod_on(applier.node, applier.node, "default")
-    applier.kube = in_process.connect(applier.cluster.kubeconfig(token))
+    applier.kube = session(applier.cluster.kubeconfig(token))
     outcome = applier.apply(ALL)
     assert outcome.failure is not None
     assert (outcome.failure.kind, outcome.requests, outcome.refused) == ("forbidden", 1, ())

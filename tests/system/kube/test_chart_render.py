@@ -14,9 +14,19 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.helm.chart import CHART, PROFILES, SITE, helm, missing, profile, with_values
+from tests.support.helm.chart import (
+    CHART,
+    PROFILES,
+    SITE,
+    container,
+    helm,
+    missing,
+    of,
+    profile,
+    spec,
+    with_values,
+)
 from tests.support.helm.chart import rendered as template
-from tests.support.helm.look import container, of, spec
 from tests.support.kube.manifests import (
     IMAGES,
     MANIFESTS,

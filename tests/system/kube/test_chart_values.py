@@ -12,19 +12,23 @@ from pathlib import Path
 import pytest
 
 from agent.cli import cli
-from tests.support.helm.chart import CHART, HelmError, missing, rendered, with_values
-from tests.support.helm.look import (
+from tests.support.helm.chart import (
+    CHART,
+    HelmError,
     Kinds,
     Look,
     endpoint,
     in_policy,
+    missing,
     mounted,
     of,
     of_check,
     of_container,
     of_pod,
+    rendered,
     setting,
     variable,
+    with_values,
 )
 from tests.support.helm.values import leaves
 from tests.support.kube.manifests import TAG, Object, by_kind

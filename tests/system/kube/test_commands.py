@@ -20,20 +20,13 @@ from agent.cleanup import CHANGED, foreign_removals, read_nodes, remove_foreign
 from agent.encode import Naming
 from agent.kube.answers import Answer, Request
 from agent.kube.managed_fields import Keys
-from tests.support.bare_node import a_node_without_rdma
-from tests.support.kube import fat_nodes, in_process
-from tests.support.kube.cluster import APPLY, MERGE, Cluster
-from tests.support.kube.command import bwagent
+from tests.support.kube import population
+from tests.support.kube.cluster import Cluster
+from tests.support.kube.command import bwagent, session
+from tests.support.sysfs_on_disk import a_node_without_rdma
 
 FAT = 120  # Nodes
 PREFIX = "backend.coreweave.cloud"
-
-
-def labels(cluster: Cluster, node: str) -> dict[str, str]:
-    found: dict[str, str] = (
-        cluster.request("GET", f"/api/v1/nodes/{node}").body["metadata"].get("labels", {})
-    )
-    return found
 
 
 @pytest.fixture
@@ -54,8 +47,8 @@ def test_probe_applies_and_says_so(cluster: Cluster, probe: tuple[str, ...]) -> 
     assert f"+ {PREFIX}/speed.current=0G" in first.stdout.splitlines()
     assert first.stdout.index("Labels\n") < first.stdout.index("Node cmd-applies:")
     assert second.stdout.splitlines()[-1] == "Node cmd-applies: no label changes"
-    assert labels(cluster, "cmd-applies")[f"{PREFIX}/speed.expected"] == "3200G"
-    assert labels(cluster, "cmd-applies")[f"{PREFIX}/speed.current"] == "0G"
+    assert cluster.labels("cmd-applies")[f"{PREFIX}/speed.expected"] == "3200G"
+    assert cluster.labels("cmd-applies")[f"{PREFIX}/speed.current"] == "0G"
 
 
 def test_a_difference_changes_nothing(cluster: Cluster, probe: tuple[str, ...]) -> None:
@@ -68,7 +61,7 @@ def test_a_difference_changes_nothing(cluster: Cluster, probe: tuple[str, ...]) 
     )
     assert json.loads(done.stdout)["labels"] == {f"{PREFIX}/speed.current": "0G"}
     assert f"+ {PREFIX}/speed.current=0G" in done.stderr.splitlines()
-    assert PREFIX not in str(labels(cluster, "cmd-diff"))
+    assert PREFIX not in str(cluster.labels("cmd-diff"))
 
 
 def test_cleanup_removes_what_is_ours(cluster: Cluster, probe: tuple[str, ...]) -> None:
@@ -79,16 +72,12 @@ def test_cleanup_removes_what_is_ours(cluster: Cluster, probe: tuple[str, ...]) 
     first, second = (bwagent(*clean, kubeconfig=cluster.kubeconfig()) for _ in range(2))
     assert f"- {PREFIX}/speed.current=0G" in first.stdout.splitlines()
     assert second.stdout == "nothing to remove\n"
-    assert [key for key in labels(cluster, "cmd-clean") if key.startswith(PREFIX)] == [
+    assert [key for key in cluster.labels("cmd-clean") if key.startswith(PREFIX)] == [
         f"{PREFIX}/rack"
     ]
 
 
 STALE = f"{PREFIX}/neighbors.current.x.device"
-
-
-def path_of(node: str) -> str:
-    return f"/api/v1/nodes/{node}"
 
 
 def clean(cluster: Cluster, node: str, *more: str) -> subprocess.CompletedProcess[str]:
@@ -101,18 +90,16 @@ def test_cleanup_names_what_others_have_too(cluster: Cluster, probe: tuple[str, 
     """A label that another manager has applied with the same value survives, and is an error."""
     cluster.node("cmd-shared")
     bwagent(*probe, "cmd-shared", kubeconfig=cluster.kubeconfig())
-    shared = {"metadata": {"labels": {f"{PREFIX}/speed.current": "0G"}}}
-    document = {"apiVersion": "v1", "kind": "Node", **shared}
-    as_other = f"{path_of('cmd-shared')}?fieldManager=in-house"
-    assert cluster.request("PATCH", as_other, document, kind=APPLY).status == 200
+    shared = {"labels": {f"{PREFIX}/speed.current": "0G"}}
+    assert cluster.apply("cmd-shared", shared, "in-house").status == 200
     done = clean(cluster, "cmd-shared")
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert f"not removed, held by in-house: {PREFIX}/speed.current; to remove:" in done.stderr
-    assert labels(cluster, "cmd-shared")[f"{PREFIX}/speed.current"] == "0G"
+    assert cluster.labels("cmd-shared")[f"{PREFIX}/speed.current"] == "0G"
     done = clean(cluster, "cmd-shared", "--foreign")
     assert (done.returncode, done.stderr) == (0, "")
     assert f"- {PREFIX}/speed.current=0G, held by in-house" in done.stdout.splitlines()
-    assert PREFIX not in str(labels(cluster, "cmd-shared"))
+    assert PREFIX not in str(cluster.labels("cmd-shared"))
 
 
 @pytest.mark.parametrize("later", [False, True], ids=["nobody", "before-first-apply"])
@@ -125,11 +112,9 @@ def test_cleanup_after_a_reset_of_managed_fields(
     node = f"cmd-reset-{later}".lower()
     cluster.node(node)
     bwagent(*probe, node, kubeconfig=cluster.kubeconfig())
-    reset: dict[str, Any] = {"metadata": {"managedFields": [{}]}}
-    assert cluster.request("PATCH", path_of(node), reset, kind=MERGE).status == 200
+    assert cluster.merge(node, {"managedFields": [{}]}).status == 200
     if later:
-        document = {"apiVersion": "v1", "kind": "Node", "metadata": {"labels": {"a": "b"}}}
-        cluster.request("PATCH", f"{path_of(node)}?fieldManager=x", document, kind=APPLY)
+        cluster.apply(node, {"labels": {"a": "b"}}, "x")
     owner = "before-first-apply" if later else "no manager"
     for command in (("--node-name", node), ("--all",)):
         done = bwagent("cleanup", "--yes", *command, kubeconfig=cluster.kubeconfig())
@@ -138,7 +123,7 @@ def test_cleanup_after_a_reset_of_managed_fields(
         assert f"Node {node}: not removed, held by {owner}: {keys}; to remove:" in done.stderr
     removed = clean(cluster, node, "--foreign")
     assert f"- {PREFIX}/speed.current=0G, held by {owner}" in removed.stdout.splitlines()
-    assert PREFIX not in str(labels(cluster, node))
+    assert PREFIX not in str(cluster.labels(node))
     cluster.kubectl("annotate", "node", node, f"{PREFIX}/observed-")
     assert clean(cluster, node).stdout == "nothing to remove\n"
 
@@ -170,7 +155,7 @@ def test_one_manager_with_two_entries_in_managed_fields(cluster: Cluster, *, twi
     done = clean(cluster, node, "--foreign", "--manager", "old")
     assert (done.returncode, done.stderr) == (0, "")
     assert f"- {STALE}=a, held by old" in done.stdout.splitlines()
-    assert STALE not in labels(cluster, node)
+    assert STALE not in cluster.labels(node)
 
 
 @pytest.mark.parametrize("taken", [True, False], ids=["taken over", "another change"])
@@ -182,7 +167,7 @@ def test_a_change_just_before_the_removal(cluster: Cluster, *, taken: bool) -> N
     cluster.node(node, labels={"site.example/rack": "1", STALE: "a"})
     change = {"key": STALE, "field_manager": "bwagent"} if taken else {"key": "a/b"}
     changes = [partial(set_by, cluster, node, **change)]
-    with closing(in_process.connect(cluster.kubeconfig())) as kube:
+    with closing(session(cluster.kubeconfig())) as kube:
 
         def late(request: Request) -> Answer:
             if request["operation"] == "patch" and changes:
@@ -193,7 +178,7 @@ def test_a_change_just_before_the_removal(cluster: Cluster, *, taken: bool) -> N
         step = remove_foreign(late, found)
     assert not changes
     assert step.fault == (f"Node {node}: {CHANGED}" if taken else None)
-    assert (STALE in labels(cluster, node)) is taken
+    assert (STALE in cluster.labels(node)) is taken
 
 
 def test_a_node_that_is_recreated_meanwhile(cluster: Cluster) -> None:
@@ -202,12 +187,12 @@ def test_a_node_that_is_recreated_meanwhile(cluster: Cluster) -> None:
     cluster.node("cmd-again-new", labels=shown)
 
     def recreate() -> None:
-        cluster.request("DELETE", path_of("cmd-again-new"))
+        cluster.request("DELETE", "/api/v1/nodes/cmd-again-new")
         cluster.node("cmd-again-new", labels=shown)
 
     status, said = answered(cluster, "cmd-again-new", recreate, "--foreign")
     assert (status, said.splitlines()[-1]) == (1, f"bwagent: Node cmd-again-new: {CHANGED}")
-    assert labels(cluster, "cmd-again-new") == shown
+    assert cluster.labels("cmd-again-new") == shown
 
 
 def answered(
@@ -248,8 +233,7 @@ def test_a_node_of_more_than_a_mebibyte(fresh: Cluster, probe: tuple[str, ...]) 
     """The agent reads and labels it; cleanup removes what it owns there."""
     fresh.node("cmd-huge")
     bwagent(*probe, "cmd-huge", kubeconfig=fresh.kubeconfig())
-    path, labeled = "/api/v1/nodes/cmd-huge", {"metadata": {"labels": fat_nodes.huge_labels()}}
-    assert fresh.request("PATCH", path, labeled, kind=MERGE).status == 200
+    assert fresh.merge("cmd-huge", {"labels": population.huge_labels()}).status == 200
     done = bwagent(*probe, "cmd-huge", kubeconfig=fresh.kubeconfig())
     assert (done.returncode, done.stderr) == (0, "")
     clean = bwagent("cleanup", "--all", "--yes", kubeconfig=fresh.kubeconfig())
@@ -260,7 +244,7 @@ def test_a_node_of_more_than_a_mebibyte(fresh: Cluster, probe: tuple[str, ...]) 
 
 def test_a_cleanup_that_is_cut_short_is_repeated(fresh: Cluster) -> None:
     """Interrupted, and without its API server, it says which Nodes remain; a third one ends it."""
-    fat_nodes.create(fresh, [f"n{number:03}" for number in range(FAT)])
+    population.create_fat(fresh, [f"n{number:03}" for number in range(FAT)])
     interrupted = cut_short(fresh, lambda process: process.send_signal(signal.SIGINT))
     left = carriers(fresh)
     assert 0 < len(left) < FAT

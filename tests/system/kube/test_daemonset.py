@@ -19,12 +19,10 @@ import pytest
 from agent.encode import Naming
 from agent.kube.policy import INSTALL as POLICY
 from tests.support import stand_in_nvml
-from tests.support.kube.cluster import APPLY
 from tests.support.kube.manifests import Object
 from tests.support.kube.programs import program
 from tests.support.kube.resident import Scrape
-from tests.support.kube.timeline import Timeline
-from tests.support.kube.worker import LEAF, NEIGHBOR, NODE, PODS, SPEED, Worker
+from tests.support.kube.worker import LEAF, NEIGHBOR, NODE, PODS, SPEED, Timeline, Worker
 from tests.support.real_parts import lacks, require
 
 P = "backend.coreweave.cloud/"
@@ -146,7 +144,7 @@ def test_a_reboot(settled: Worker) -> None:
 
 def speak_of_another_boot(worker: Worker) -> None:
     """Write the annotation of an earlier boot, under the agent's manager name."""
-    metadata = worker.node()["metadata"]
+    metadata = worker.cluster.metadata(NODE)
     this = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     told = metadata["annotations"][OBSERVED]
     assert this in told
@@ -154,9 +152,7 @@ def speak_of_another_boot(worker: Worker) -> None:
         "labels": {key: value for key, value in metadata["labels"].items() if key.startswith(P)},
         "annotations": {OBSERVED: told.replace(this, ANOTHER_BOOT)},
     }
-    body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE, **ours}}
-    path = f"/api/v1/nodes/{NODE}?fieldManager=bwagent&force=true"
-    assert worker.cluster.request("PATCH", path, body, kind=APPLY).status == 200
+    assert worker.cluster.apply(NODE, ours).status == 200
 
 
 def test_deletion(settled: Worker) -> None:

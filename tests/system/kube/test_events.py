@@ -12,12 +12,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.support.kernel_tree import Entries, bdf, rails
-from tests.support.kube.agents import an_agent
+from tests.support.kube.agents import MESSAGE, an_agent, refusing
 from tests.support.kube.cluster import Cluster
 from tests.support.kube.controllers import eventually
 from tests.support.kube.deployments import Deployment, deployed, deployment, transformed
 from tests.support.kube.manifests import MANIFESTS
-from tests.support.kube.refusal import MESSAGE, refusing
 from tests.support.kube.resident import Agent
 from tests.support.sysfs_on_disk import lay
 
@@ -92,12 +91,9 @@ def test_labels_that_are_refused(site: Site, tmp_path: Path) -> None:
     node = "events-refused"
     site.cluster.node(node)
     site.cluster.kubectl("apply", "-f", "-", stdin=refusing(node))
-    body = {"metadata": {"labels": {"a": "b"}}}
-    path = f"/api/v1/nodes/{node}?dryRun=All"
 
     def is_refused() -> bool:
-        kind = "application/merge-patch+json"
-        return site.cluster.request("PATCH", path, body, kind=kind).status == 422
+        return site.cluster.merge(node, {"labels": {"a": "b"}}, "?dryRun=All").status == 422
 
     eventually(site.cluster, "the policy is in force", is_refused)
     with site.agent(tmp_path, node, rails(4)) as agent:

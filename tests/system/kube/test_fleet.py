@@ -15,13 +15,11 @@ from agent.fleet.model import Fleet
 from agent.fleet.read import Selection, read_cluster
 from agent.kube.answers import Answer, Kube, Request
 from tests.support.fleet_nodes import TIME, node
-from tests.support.kube import in_process
-from tests.support.kube.clock import Clock
-from tests.support.kube.cluster import MERGE, Cluster
-from tests.support.kube.command import bwagent
+from tests.support.kube.cluster import Cluster
+from tests.support.kube.command import bwagent, session
 from tests.support.kube.lending import encoded, of_etcd
 from tests.support.kube.programs import missing
-from tests.support.kube.wire import Wire
+from tests.support.kube.wire import Clock, Wire
 from tests.support.real_parts import require
 
 COUNT = 2000  # Nodes
@@ -52,7 +50,7 @@ def crowd() -> Iterator[Cluster]:
 @contextmanager
 def asking(cluster: Cluster, token: str | None = None) -> Iterator[Kube]:
     """Yield what sends the command's requests."""
-    with closing(in_process.connect(cluster.kubeconfig(token))) as kube:
+    with closing(session(cluster.kubeconfig(token))) as kube:
         yield kube
 
 
@@ -89,7 +87,7 @@ def test_the_server_selects(crowd: Cluster) -> None:
 
 def compact(cluster: Cluster) -> None:
     """Let etcd forget the revisions before the last, and the API server its cache of them."""
-    cluster.request("PATCH", f"{NODES}/cpu-1", {"metadata": {"labels": {"x": "y"}}}, kind=MERGE)
+    cluster.merge("cpu-1", {"labels": {"x": "y"}})
     revision = of_etcd(cluster, "range", {"key": encoded("/")})["header"]["revision"]
     of_etcd(cluster, "compaction", {"revision": revision, "physical": True})
     cluster.stop_server()

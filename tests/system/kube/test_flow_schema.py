@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.bare_node import a_node_without_rdma
 from tests.support.kube.agents import Agent, an_agent
 from tests.support.kube.cluster import Cluster
 from tests.support.kube.command import bwagent
 from tests.support.kube.controllers import eventually
 from tests.support.kube.manifests import MANIFESTS
+from tests.support.sysfs_on_disk import a_node_without_rdma
 
 EXAMPLE = str(MANIFESTS / "examples/flow-schema.yaml")
 

@@ -16,7 +16,7 @@ import pytest
 from agent.labels.table import LABELS as TABLE
 from tests.support.kernel_tree import Entries
 from tests.support.kube import agents
-from tests.support.kube.cluster import APPLY, Cluster
+from tests.support.kube.cluster import Cluster
 from tests.support.kube.command import bwagent
 from tests.support.kube.controllers import eventually
 from tests.support.kube.manifests import own_overlay
@@ -60,9 +60,7 @@ def leave(cluster: Cluster, node: str, age: float, **labels: str) -> None:
     observed = datetime.fromtimestamp(time.time() - age, UTC).isoformat(timespec="seconds")
     text = json.dumps({"schema": 1, "agent": "0.0.9", "boot_id": None, "time": observed})
     metadata = {"labels": LABELS | labels, "annotations": {f"{OLD}/observed": text}}
-    body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node, **metadata}}
-    path = f"/api/v1/nodes/{node}?fieldManager=bwagent"
-    assert cluster.request("PATCH", path, body, kind=APPLY).status == 200
+    assert cluster.apply(node, metadata).status == 200
 
 
 def former(agent: Agent) -> dict[str, str]:

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support.bare_node import a_node_without_rdma
 from tests.support.commands import INSTALL as DOCUMENT
 from tests.support.commands import OPERATIONS, blocks
 from tests.support.commands import commands as of_block
@@ -24,6 +23,7 @@ from tests.support.kube.lending import lent
 from tests.support.kube.manifests import MANIFESTS, parsed
 from tests.support.kube.operator import Operator
 from tests.support.real_parts import require
+from tests.support.sysfs_on_disk import a_node_without_rdma
 
 DAEMON_SET = "/apis/apps/v1/namespaces/bwagent/daemonsets/bwagent"
 
@@ -87,8 +87,7 @@ class Installer(Operator):
         return f"registry.example.com/bwagent:{tag}"
 
     def labeled(self, node: str) -> bool:
-        body = self.cluster.request("GET", f"/api/v1/nodes/{node}").body
-        return f"{P}/speed.current" in body["metadata"].get("labels", {})
+        return f"{P}/speed.current" in self.cluster.labels(node)
 
     def label(self, node: str) -> None:
         self.cluster.node(node)

@@ -20,7 +20,7 @@ import pytest
 from agent.encode import Naming
 from tests.support import stand_in_nvml
 from tests.support.kernel_tree import rails
-from tests.support.kube.boots import ELSEWHERE, HERE, boot
+from tests.support.kube.agents import ELSEWHERE, HERE, boot
 from tests.support.kube.cluster import MERGE
 from tests.support.kube.command import bwagent
 from tests.support.kube.confinement import root_is_read_only, status

@@ -21,8 +21,8 @@ from tests.support import prometheus, stand_in_nvml
 from tests.support.fabric import Fabric
 from tests.support.fabrics import one_leaf
 from tests.support.kernel_tree import BUS, CLASS, HOME, NET, Entries, card, gpu, hca
-from tests.support.kube.cluster import MERGE, Answer, Cluster
-from tests.support.kube.refusal import refusing
+from tests.support.kube.agents import refusing
+from tests.support.kube.cluster import Answer, Cluster
 from tests.support.kube.resident import IB, Agent, P
 from tests.support.prometheus import MONITORING, Prometheus
 from tests.support.real_parts import require
@@ -99,8 +99,7 @@ class Site(NamedTuple):
         return {title for title, query in queries() if not self.prometheus.query(query)}
 
     def label(self, agent: Agent, labels: dict[str, str], query: str = "") -> Answer:
-        path, body = f"/api/v1/nodes/{agent.node}{query}", {"metadata": {"labels": labels}}
-        return agent.cluster.request("PATCH", path, body, kind=MERGE)
+        return agent.cluster.merge(agent.node, {"labels": labels}, query)
 
     def refuse(self) -> None:
         """Refuse all changes of the Node of b; a fresh policy takes a moment."""

@@ -11,9 +11,9 @@ from agent.kube.answers import Failure
 from agent.kube.change import change_to
 from agent.kube.negotiation import negotiate
 from agent.kube.nodes import get_node
-from tests.support.kube import in_process
 from tests.support.kube.agents import Agent, an_agent, install
 from tests.support.kube.cluster import Cluster
+from tests.support.kube.command import session
 from tests.support.kube.controllers import eventually
 from tests.support.kube.programs import missing
 from tests.support.nodes import FLAVOR, KEYS, LEAF, SPEED, desired
@@ -64,7 +64,7 @@ def test_labels_that_are_not_stored_as_sent(mutating: Cluster) -> None:
     since nothing is held that is not there; of the changed one nobody but the answer tells.
     """
     agent = an_agent(mutating, "bwagent")
-    kube = in_process.connect(mutating.kubeconfig(agent.token))
+    kube = session(mutating.kubeconfig(agent.token))
     node = get_node(kube, agent.node)
     assert not isinstance(node, Failure)
     outcome = negotiate(change_to(node, desired(LABELS), KEYS), kube)

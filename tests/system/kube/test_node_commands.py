@@ -28,13 +28,8 @@ def test_the_machines_manifests_are_applied(cluster: Cluster) -> None:
     documents = "---\n".join(FORMATS["yaml"](one) for one in found)
     cluster.kubectl("apply", "--server-side", "-f", "-", stdin=documents)
     for one in found:
-        labels = labels_of(cluster, one["node"])
+        labels = cluster.labels(one["node"])
         assert {key: labels.get(key) for key in one["labels"]} == one["labels"], one["node"]
-
-
-def labels_of(cluster: Cluster, node: str) -> dict[str, str]:
-    metadata = cluster.request("GET", f"/api/v1/nodes/{node}").body["metadata"]
-    return dict(metadata.get("labels", {}))
 
 
 SPEED = f"{P}/speed.current"
@@ -57,7 +52,7 @@ def test_the_nodes_side_of_a_label(cluster: Cluster, flags: list[str]) -> None:
     label is explained, too.
     """
     access = ["--kubeconfig", str(cluster.kubeconfig())]
-    before = cluster.request("GET", "/api/v1/nodes/explained").body["metadata"]["resourceVersion"]
+    before = cluster.metadata("explained")["resourceVersion"]
     done = bwagent("explain", "speed.current", *flags, *access, "-o", "json")
     assert (done.returncode, done.stderr) == (0, "")
     found: dict[str, Any] = json.loads(done.stdout)
@@ -71,8 +66,7 @@ def test_the_nodes_side_of_a_label(cluster: Cluster, flags: list[str]) -> None:
     assert f"{DEVICE}: no label" in done.stdout
     assert "leaf-1, held by" in done.stdout
     assert "held by bwagent" not in done.stdout
-    after = cluster.request("GET", "/api/v1/nodes/explained").body["metadata"]["resourceVersion"]
-    assert after == before
+    assert cluster.metadata("explained")["resourceVersion"] == before
     done = bwagent("explain", "speed.current", *flags, *access, "--node-name", "nobody")
     assert (done.returncode, done.stderr) == (0, "")
     assert f"{SPEED}=400G" in done.stdout

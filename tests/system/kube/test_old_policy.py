@@ -13,9 +13,10 @@ from agent.kube.answers import Failure
 from agent.kube.change import change_to
 from agent.kube.negotiation import Outcome, negotiate
 from agent.kube.nodes import get_node
-from tests.support.kube import agents, in_process
+from tests.support.kube import agents
 from tests.support.kube.agents import a_node
 from tests.support.kube.cluster import Cluster
+from tests.support.kube.command import session
 from tests.support.kube.controllers import eventually
 from tests.support.kube.manifests import MANIFESTS
 from tests.support.nodes import ACCELERATOR_KEY as ACC
@@ -67,7 +68,7 @@ class Upgraded:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster, self.node = cluster, a_node(cluster)
         token = cluster.token_for_pod_on(self.node, "bwagent", "bwagent")
-        self.kube = in_process.connect(cluster.kubeconfig(token))
+        self.kube = session(cluster.kubeconfig(token))
 
     def apply(self, labels: dict[str, str]) -> Outcome:
         return negotiate(change_to(self.read(), desired(labels), KEYS), self.kube)

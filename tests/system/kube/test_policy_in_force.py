@@ -12,11 +12,10 @@ import pytest
 from agent.kube.api import connect
 from agent.kube.policy import FOREIGN, PolicyState, check_policy
 from tests.support.kube import agents
-from tests.support.kube.agents import Agent, a_node
+from tests.support.kube.agents import MESSAGE, Agent, a_node, refusing
 from tests.support.kube.cluster import Cluster
 from tests.support.kube.lending import lent
 from tests.support.kube.manifests import MANIFESTS
-from tests.support.kube.refusal import MESSAGE, refusing
 from tests.support.switch import wait_for
 
 LIMIT = 120.0  # seconds; one check may take 25 until it is given up

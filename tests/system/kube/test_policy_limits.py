@@ -33,7 +33,7 @@ def labels(names: list[str], value: str = "x") -> dict[str, Any]:
 
 def write(agent: Agent, metadata: dict[str, Any]) -> None:
     """Write as an administrator in the name of manager `bwagent`: the state before the policy."""
-    answer = Agent(agent.cluster, agent.node, agent.cluster.admin).apply(metadata)
+    answer = agent.cluster.apply(agent.node, metadata)
     assert answer.status == 200, answer.message
 
 
@@ -61,7 +61,7 @@ def test_a_huge_node_is_reduced(mighty: Agent, prefix: str) -> None:
 def test_a_huge_node_of_another_manager(mighty: Agent) -> None:
     """Labels of ours that another manager has written hold the agent up no more."""
     names = keys(P, HUGE)
-    Agent(mighty.cluster, mighty.node, mighty.cluster.admin).merge({"metadata": labels(names)})
+    mighty.cluster.merge(mighty.node, labels(names))
     assert mighty.apply(labels([f"{P}/flavor", *names[:20]], "y")).status == 200
     assert mighty.merge({"metadata": {"labels": dict.fromkeys(names[20:])}}).status == 200
     assert len([key for key in mighty.labels() if key in names]) == 20
@@ -115,10 +115,5 @@ def test_many_labels_of_the_site(installed: Cluster) -> None:
     """Labels of the site do not count."""
     agent = an_agent(installed, "bwagent")
     theirs = {f"site.example/label-{number}": "x" * 63 for number in range(1000)}
-    installed.request(
-        "PATCH",
-        agent.path,
-        {"metadata": {"labels": theirs}},
-        kind="application/merge-patch+json",
-    )
+    installed.merge(agent.node, {"labels": theirs})
     assert agent.apply(labels(keys(P, MAX_LABELS))).status == 200

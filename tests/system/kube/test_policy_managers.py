@@ -4,37 +4,26 @@ written to. tests/support/kube/attacks.py has what is refused.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests.support.kube.agents import ACC, IB, MIGHTY, Agent, P, denied
 from tests.support.kube.attacks import JUNK
-from tests.support.kube.cluster import APPLY, Answer
+from tests.support.kube.cluster import Answer
 
 SITE = "site.example/rack"
 FLAVOR, SPEED = f"{P}/flavor", f"{P}/speed.current"
 OURS = {FLAVOR: "roce", SPEED: "800G"}
 
 
-def administrator(agent: Agent) -> Agent:
-    """Return an administrator about the same Node."""
-    return Agent(agent.cluster, agent.node, agent.cluster.admin)
-
-
 def apply_as(agent: Agent, manager: str, labels: dict[str, str]) -> Answer:
-    body = {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": agent.node, "labels": labels},
-    }
-    path = f"{agent.path}?fieldManager={manager}&force=true"
-    return agent.cluster.request("PATCH", path, body, kind=APPLY)
+    return agent.cluster.apply(agent.node, {"labels": labels}, manager)
 
 
 def entries(agent: Agent) -> list[dict[str, Any]]:
-    node = agent.cluster.request("GET", agent.path).body
-    return list(node["metadata"].get("managedFields", []))
+    return list(agent.cluster.metadata(agent.node).get("managedFields", []))
 
 
 def another(managed: list[dict[str, Any]]) -> dict[str, Any]:
@@ -52,7 +41,7 @@ def holders(agent: Agent, key: str) -> set[str]:
 
 
 def reset(agent: Agent) -> None:
-    assert administrator(agent).merge({"metadata": {"managedFields": [{}]}}).status == 200
+    assert agent.cluster.merge(agent.node, {"managedFields": [{}]}).status == 200
     assert entries(agent) == []
 
 
@@ -105,8 +94,8 @@ def test_many_fields_before_a_reset(agent: Agent) -> None:
     """The first apply is admitted on a large Node, too, with taints, Pod networks and owners."""
     labels = {f"site.example/label-{number}": "x" for number in range(1000)}
     networks = {"podCIDR": "10.9.0.0/24", "podCIDRs": ["10.9.0.0/24"], "providerID": "cloud://1"}
-    body = {"metadata": {"labels": labels}, "spec": networks}
-    assert administrator(agent).merge(body).status == 200
+    admin = replace(agent, token=agent.cluster.admin)
+    assert admin.merge({"metadata": {"labels": labels}, "spec": networks}).status == 200
     reset(agent)
     answer = agent.apply({"labels": OURS})
     assert answer.status == 200, answer.message
@@ -159,8 +148,8 @@ def test_foreign_labels_held_before(agent: Agent) -> None:
     """What manager bwagent already holds, it may go on holding, and leave to others; where it alone
     holds a foreign label it has to go on.
     """
-    administrator(agent).apply({"labels": {SITE: "1", "x.example/flavor": "roce"}})
     carried = {SITE: "1", "x.example/flavor": "roce"}
+    agent.cluster.apply(agent.node, {"labels": carried})
     assert agent.apply({"labels": OURS | carried}).status == 200
     assert denied(agent.apply({"labels": OURS | {SITE: "1"}}))
     carried.pop(SITE)
@@ -174,7 +163,7 @@ def test_a_forged_entry(agent: Agent) -> None:
     managed = entries(agent)
     entry = next(entry for entry in managed if entry["manager"] == "bwagent")
     entry["fieldsV1"]["f:metadata"]["f:finalizers"] = {'v:"site.example/drain"': {}}
-    assert administrator(agent).merge({"metadata": {"managedFields": managed}}).status == 200
+    assert agent.cluster.merge(agent.node, {"managedFields": managed}).status == 200
     assert agent.apply({"labels": OURS | {SPEED: "400G"}}).status == 200
     (entry,) = (entry for entry in entries(agent) if entry["manager"] == "bwagent")
     assert entry["fieldsV1"]["f:metadata"].keys() == {"f:labels"}
@@ -232,7 +221,7 @@ def test_an_update_in_the_second_of_another_managers(mighty: Agent, kind: str) -
     """
     key, kubectl = FLAVOR if kind == "labels" else f"{P}/observed", "?fieldManager=kubectl"
     for number in range(5):
-        written = {"metadata": {kind: {key: f"theirs-{number}"}}}
-        assert administrator(mighty).merge(written, kubectl).status == 200
+        written = {kind: {key: f"theirs-{number}"}}
+        assert mighty.cluster.merge(mighty.node, written, kubectl).status == 200
         forged = mighty.merge({"metadata": {kind: {key: f"mine-{number}"}}}, kubectl)
         assert denied(forged), forged.body

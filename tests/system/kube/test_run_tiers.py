@@ -17,7 +17,7 @@ from typing import Any
 from tests.support.fabric import MANAGERS, Fabric, missing
 from tests.support.fabrics import pods
 from tests.support.kernel_tree import HOME, NET, Entries, hca
-from tests.support.kube.cluster import MERGE, Cluster
+from tests.support.kube.cluster import Cluster
 from tests.support.kube.resident import Agent, P
 from tests.support.real_parts import require
 
@@ -47,14 +47,12 @@ class Site:
     @property
     def remembered(self) -> dict[str, Any]:
         """The annotation of the Node."""
-        node = self.cluster.request("GET", f"/api/v1/nodes/{NODE}").body["metadata"]
-        return dict(json.loads(node["annotations"][FABRIC]))
+        return dict(json.loads(self.cluster.metadata(NODE)["annotations"][FABRIC]))
 
     def remember(self, memory: Mapping[str, Any]) -> None:
         """Write the annotation, as of an agent before."""
-        body = {"metadata": {"annotations": {FABRIC: json.dumps(memory)}}}
-        path = f"/api/v1/nodes/{NODE}"
-        assert self.cluster.request("PATCH", path, body, kind=MERGE).status == 200
+        annotations = {FABRIC: json.dumps(memory)}
+        assert self.cluster.merge(NODE, {"annotations": annotations}).status == 200
 
     @contextmanager
     def agent(self) -> Iterator[Agent]:

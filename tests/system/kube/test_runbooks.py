@@ -24,7 +24,7 @@ from tests.support.commands import (
     commands,
 )
 from tests.support.helm.chart import missing, profile, rendered
-from tests.support.kube.cluster import APPLY, Cluster
+from tests.support.kube.cluster import Cluster
 from tests.support.kube.manifests import Object, only, the
 from tests.support.kube.operator import INSTALLS, Operator
 from tests.support.kube.worker import LEAF, NEIGHBOR, NODE, SPEED, Worker
@@ -116,10 +116,7 @@ def create(cluster: Cluster, name: str, plan: str) -> None:
 def former(cluster: Cluster) -> None:
     """Make a Node that an agent has labeled under a former prefix."""
     cluster.node(AWAY)
-    labels = {"metadata": {"name": AWAY, "labels": {f"{FORMER}/flavor": "roce"}}}
-    node = {"apiVersion": "v1", "kind": "Node", **labels}
-    path = f"/api/v1/nodes/{AWAY}?fieldManager=bwagent"
-    assert cluster.request("PATCH", path, node, kind=APPLY).status == 200
+    assert cluster.apply(AWAY, {"labels": {f"{FORMER}/flavor": "roce"}}).status == 200
 
 
 def second(install: str) -> Object:

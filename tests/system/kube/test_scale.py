@@ -17,12 +17,11 @@ import pytest
 
 from agent.daemon.schedule import Settings
 from agent.kube.api import TIMEOUT
-from tests.support.kube import in_process
-from tests.support.kube.clock import Clock
 from tests.support.kube.cluster import Cluster
+from tests.support.kube.command import session
 from tests.support.kube.fleet import Agent, Fleet
 from tests.support.kube.population import labels, populate
-from tests.support.kube.wire import Wire
+from tests.support.kube.wire import Clock, Wire
 from tests.support.kubeconfigs import kubeconfig
 from tests.support.odd_server import reply, says, serving
 
@@ -144,7 +143,7 @@ def test_the_requests_are_the_agents(tmp_path: Path, operation: dict[str, Any]) 
     request: Any = {"node": "n1", **operation}
     with serving(says(reply(429, b"", "Retry-After: 7"))) as server:
         url = f"http://127.0.0.1:{server.port}"
-        with closing(in_process.connect(kubeconfig(tmp_path / "config", url))) as kube:
+        with closing(session(kubeconfig(tmp_path / "config", url))) as kube:
             theirs = kube(request)
         ours = Wire(url, None, Clock()).connect("t1")(request)
     assert replace(ours, server=url) == theirs

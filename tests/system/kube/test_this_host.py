@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.kernel_tree import rails
-from tests.support.kube.boots import ELSEWHERE, HERE, boot
+from tests.support.kube.agents import ELSEWHERE, HERE, boot
 from tests.support.kube.cluster import Cluster
 from tests.support.kube.command import bwagent
 from tests.support.kube.resident import Agent, P

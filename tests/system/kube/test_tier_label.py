@@ -10,7 +10,7 @@ import pytest
 from agent.encode import tier_keys
 from tests.support.kernel_tree import Entries
 from tests.support.kube import agents
-from tests.support.kube.cluster import APPLY, Cluster
+from tests.support.kube.cluster import Cluster
 from tests.support.kube.command import bwagent
 from tests.support.kube.manifests import own_overlay
 from tests.support.kube.resident import Agent, P
@@ -41,10 +41,8 @@ def agent(patterned: Cluster) -> agents.Agent:
 
 def put(cluster: Cluster, node: str, keys: Iterable[str], manager: str = "bwagent") -> None:
     """Set these labels of the Node as a field manager; there is no other of its keys."""
-    metadata = {"name": node, "labels": dict.fromkeys(keys, "spine1")}
-    body = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
-    path = f"/api/v1/nodes/{node}?fieldManager={manager}"
-    assert cluster.request("PATCH", path, body, kind=APPLY).status == 200
+    labels = dict.fromkeys(keys, "spine1")
+    assert cluster.apply(node, {"labels": labels}, manager).status == 200
 
 
 @pytest.mark.parametrize("key", [*KEYS, *BELOW_P])
@@ -115,10 +113,7 @@ def test_cleanup(patterned: Cluster) -> None:
     done = bwagent(*words, kubeconfig=environment)
     assert done.returncode == 0, done.stderr
     assert f"{KEYS[1]}: of manager bwagent on Node {node}, and in no" in done.stdout
-    assert {*KEYS} == patterned.request("GET", f"/api/v1/nodes/{node}").body["metadata"][
-        "labels"
-    ].keys() & {*KEYS, f"{P}/flavor"}
+    assert {*KEYS} == patterned.labels(node).keys() & {*KEYS, f"{P}/flavor"}
     done = bwagent(*words, "--tier-label", PATTERN, kubeconfig=environment)
     assert done.returncode == 0, done.stderr
-    labels = patterned.request("GET", f"/api/v1/nodes/{node}").body["metadata"].get("labels", {})
-    assert not labels.keys() & {*KEYS}
+    assert not patterned.labels(node).keys() & {*KEYS}

@@ -18,7 +18,7 @@ from tests.support.commands import commands
 from tests.support.fleet_nodes import annotation, leaf, node
 from tests.support.helm.chart import CHART, helm
 from tests.support.helm.chart import missing as no_helm
-from tests.support.kube.cluster import MERGE, Cluster, KubectlError
+from tests.support.kube.cluster import Cluster, KubectlError
 from tests.support.kube.command import bwagent
 from tests.support.kube.lending import lent
 from tests.support.kube.manifests import MANIFESTS
@@ -91,7 +91,7 @@ def test_the_check_of_a_week(cluster: Cluster, tmp_path: Path) -> None:
     code, text = run(cluster, tmp_path)
     assert code == 0, text
     crossed = {KEY.format(0): leaf(0, 1), KEY.format(1): leaf(0, 0)}
-    cluster.request("PATCH", f"{NODES}/gpu-00000", {"metadata": {"labels": crossed}}, kind=MERGE)
+    cluster.merge("gpu-00000", {"labels": crossed})
     code, text = run(cluster, tmp_path)
     assert (code, "gpu-00000" in text) == (3, True), text
     words = renew[0].split()[1:]
@@ -114,12 +114,10 @@ def test_by_the_chart(cluster: Cluster, tmp_path: Path) -> None:
     code, text = run(cluster, tmp_path, "bwagent-check")
     assert code == 0, text
     crossed = {KEY.format(0): leaf(0, 1), KEY.format(1): leaf(0, 0)}
-    cluster.request("PATCH", f"{NODES}/gpu-00000", {"metadata": {"labels": crossed}}, kind=MERGE)
+    cluster.merge("gpu-00000", {"labels": crossed})
     assert run(cluster, tmp_path, "bwagent-check")[0] == 3
     token = cluster.token_for_pod_on(None, "bwagent-check", "bwagent")
-    patch = {"metadata": {"labels": {"a": "b"}}}
-    refused = cluster.request("PATCH", f"{NODES}/gpu-00000", patch, kind=MERGE, token=token)
-    assert refused.status == 403
+    assert cluster.merge("gpu-00000", {"labels": {"a": "b"}}, token=token).status == 403
 
 
 def test_its_account_changes_nothing(cluster: Cluster) -> None:
@@ -127,9 +125,7 @@ def test_its_account_changes_nothing(cluster: Cluster) -> None:
     cluster.kubectl("apply", "--server-side", "-k", str(EXAMPLE))
     token = cluster.token_for_pod_on(None, "cabling-check", "bwagent")
     assert cluster.request("GET", NODES, token=token).status == 200
-    patch = {"metadata": {"labels": {"a": "b"}}}
-    refused = cluster.request("PATCH", f"{NODES}/gpu-00000", patch, kind=MERGE, token=token)
-    assert refused.status == 403
+    assert cluster.merge("gpu-00000", {"labels": {"a": "b"}}, token=token).status == 403
     with pytest.raises(KubectlError, match="orbidden"):
         cluster.kubectl("get", "secrets", "-n", "bwagent", token=token)
 

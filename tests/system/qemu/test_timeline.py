@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tests.support.kube.cluster import MERGE, Cluster
+from tests.support.kube.cluster import Cluster
 from tests.support.qemu.timeline import P, Timeline, facts_of, faults
 
 NODE = "versions"
@@ -101,8 +101,7 @@ def test_no_version_is_missed(cluster: Cluster) -> None:
     cluster.node(NODE, labels={f"{P}/speed": "0G"})
     with Timeline(cluster, NODE, watch=1) as timeline:
         for number in range(1, 30):
-            body = {"metadata": {"labels": {f"{P}/speed": f"{number}G"}}}
-            cluster.request("PATCH", f"/api/v1/nodes/{NODE}", body, kind=MERGE)
+            cluster.merge(NODE, {"labels": {f"{P}/speed": f"{number}G"}})
             time.sleep(0.1)
         assert timeline.until(lambda version: version.facts["speed"] == "29G", 90)
         assert [version.facts["speed"] for version in timeline.versions] == [
