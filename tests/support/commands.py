@@ -117,7 +117,7 @@ ELSEWHERE = {
     "bwagent capture --replay DIR --anonymize NEW": "tests/unit/snapshot/test_capture.py",
     VERIFY_WITH_THE_PLAN: "tests/system/kube/test_runbooks.py",
     DELETE_THE_STRAY: "tests/system/kube/test_runbooks.py",
-    "bwagent fleet verify --baseline": "tests/system/kube/test_weekly_check.py",
+    "bwagent fleet verify --baseline": "tests/system/kube/test_examples.py",
     "bwagent cleanup --all": "tests/system/kube/test_install_commands.py",
     "helm rollback bwagent --namespace bwagent": "tests/system/kube/test_install_commands.py",
     "kubectl apply --server-side --force-conflicts -k manifests/overlays/site": (

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 GROUPS = {
     "machine": (
         *("test_chart_rollout.py", "test_daemonset.py", "test_kubelet.py"),
-        *("test_metrics_tls.py", "test_rollout.py"),
+        "test_rollout.py",
     ),
     "boot": (
         *("test_probe.py", "test_capture_soft_roce.py", "test_wakeups.py", "test_neighbors.py"),
@@ -37,7 +37,7 @@ FIRST = (
     *("machine", f"{QEMU}run.py", f"{KUBE}events.py", f"{KUBE}attacks.py", f"{KUBE}run_fabric.py"),
     *("boot", f"{KUBE}former_prefix.py", "tests/system/container/test_release.py"),
     *("tests/system/host/test_capture_script.py", f"{KUBE}commands.py", f"{KUBE}fleet.py"),
-    *(f"{KUBE}verdict_condition.py", f"{KUBE}run_clock.py", f"{KUBE}run.py"),
+    *(f"{KUBE}cabling_readiness.py", f"{KUBE}run.py"),
     f"{KUBE}run_lldp.py",
     *(f"{KUBE}chart.py", f"{KUBE}registry.py"),
     "tests/system/host/test_documented_commands.py",

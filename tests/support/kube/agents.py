@@ -18,8 +18,8 @@ from typing import Any
 import yaml
 
 from tests.support.kube.cluster import JSON_PATCH, MERGE, Answer, Cluster
+from tests.support.kube.controllers import eventually
 from tests.support.kube.manifests import MANIFESTS
-from tests.support.kube.programs import ClusterError
 
 P, IB, ACC = (
     "backend.coreweave.cloud",
@@ -86,11 +86,8 @@ def install(cluster: Cluster, overlay: str) -> None:
     """
     cluster.kubectl("apply", "--server-side", "-k", str(MANIFESTS / "overlays" / overlay))
     mighty_account(cluster, "bwagent")
-    probe, deadline = an_agent(cluster, "mighty"), time.monotonic() + 120
-    while not all(map(denied, forbidden(probe))):
-        if time.monotonic() > deadline:
-            raise ClusterError("the policies are not in force")
-        time.sleep(0.1)
+    probe = an_agent(cluster, "mighty")
+    eventually(cluster, "the policies in force", lambda: all(map(denied, forbidden(probe))))
 
 
 def mighty_account(cluster: Cluster, account: str) -> None:

@@ -8,8 +8,10 @@ an hour.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 from tests.support.kube.cluster import MERGE, Cluster
@@ -63,6 +65,19 @@ def eventually(cluster: Cluster, what: str, look: Callable[[], T | None]) -> T:
             raise ClusterError(f"in vain: {what}\n{last_words(cluster.folder)}")
         time.sleep(0.1)
     return found
+
+
+def define(cluster: Cluster, paths: Iterable[str], *files: Path) -> None:
+    """Apply CRDs, and wait until the API server serves the objects at these paths."""
+    for file in files:
+        cluster.kubectl("apply", "--server-side", "-f", str(file))
+    for path in paths:
+        is_served = partial(_is_served, cluster, path)
+        eventually(cluster, f"{path} is served", is_served)
+
+
+def _is_served(cluster: Cluster, path: str) -> bool:
+    return cluster.request("GET", path).status == 200
 
 
 def ready_node(

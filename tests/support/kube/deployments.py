@@ -4,9 +4,6 @@ its account, permissions and admission policy, on a real API server.
 
 from __future__ import annotations
 
-import json
-import os
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,8 +20,8 @@ from tests.support.kube.agents import (
     mighty_account,
 )
 from tests.support.kube.cluster import Cluster
-from tests.support.kube.manifests import MANIFESTS, Object, only, parsed, rendered
-from tests.support.kube.programs import ClusterError
+from tests.support.kube.controllers import eventually
+from tests.support.kube.manifests import Object, only, parsed, rendered, site_overlay
 
 # Fields of a kustomization, each as an operator adds it to an overlay of his own.
 TRANSFORMERS: dict[str, dict[str, str]] = {
@@ -38,7 +35,6 @@ KINDS = (
     *("Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"),
     *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
 )
-IN_FORCE_LIMIT = 120  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +64,7 @@ class Deployment:
 
 def transformed(folder: Path, overlay: str, fields: Mapping[str, object]) -> str:
     """Return an overlay of one's own over one of the project's, rendered: with these fields."""
-    of_project = os.path.relpath(MANIFESTS / "overlays" / overlay, folder.resolve())
-    kustomization = {
-        "apiVersion": "kustomize.config.k8s.io/v1beta1",
-        "kind": "Kustomization",
-        "resources": [of_project],
-        **fields,
-    }
-    (folder / "kustomization.yaml").write_text(json.dumps(kustomization))
-    return rendered(str(folder))
+    return rendered(str(site_overlay(folder, overlay, fields)))
 
 
 def deployment(text: str) -> Deployment:
@@ -106,8 +94,7 @@ def deployed(cluster: Cluster, deployment: Deployment) -> Iterator[None]:
 
 def _wait(probe: Agent, *, in_force: bool) -> None:
     """Wait until both policies are in force, that about Nodes and that about Events; or neither."""
-    deadline = time.monotonic() + IN_FORCE_LIMIT
-    while not all(denied(one) is in_force for one in forbidden(probe)):
-        if time.monotonic() > deadline:
-            raise ClusterError(f"the policies' being in force is not {in_force}")
-        time.sleep(0.1)
+    words = f"the policies' being in force is {in_force}"
+    eventually(
+        probe.cluster, words, lambda: all(denied(one) is in_force for one in forbidden(probe))
+    )

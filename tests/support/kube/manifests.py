@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -90,18 +90,41 @@ def pod(overlay: str) -> Object:
     }
 
 
-def own_overlay(folder: Path, overlay: str, *settings: str) -> Path:
-    """Write an overlay of one's own, as manifests/README.md shows it: one with other settings."""
-    of_project = os.path.relpath(MANIFESTS, folder.resolve())
+def site_overlay(folder: Path, overlay: str, fields: Mapping[str, Any]) -> Path:
+    """Write an overlay of one's own over one of the project's, with these fields of a
+    kustomization; their components and transformers are folders of the manifests.
+    """
+
+    def up(path: str | Path) -> str:
+        return os.path.relpath(MANIFESTS / path, folder.resolve())
+
+    of_project = {
+        name: [up(path) for path in fields[name]]
+        for name in ("components", "transformers")
+        if name in fields
+    }
     kustomization = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
-        "resources": [f"{of_project}/overlays/{overlay}"],
-        "configMapGenerator": [{"name": "bwagent", "behavior": "merge", "literals": settings}],
-        "transformers": [f"{of_project}/settings-in-policy"],
+        "resources": [up(Path("overlays", overlay))],
+        **fields,
+        **of_project,
     }
     (folder / "kustomization.yaml").write_text(json.dumps(kustomization))
     return folder
+
+
+def with_settings(*literals: str) -> Object:
+    """Return the fields of an overlay with other settings."""
+    return {
+        "configMapGenerator": [{"name": "bwagent", "behavior": "merge", "literals": literals}],
+        "transformers": ["settings-in-policy"],
+    }
+
+
+def own_overlay(folder: Path, overlay: str, *settings: str) -> Path:
+    """Write an overlay of one's own, as manifests/README.md shows it: one with other settings."""
+    return site_overlay(folder, overlay, with_settings(*settings))
 
 
 def settings(overlay: str) -> dict[str, str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.support.helm.chart import CHART, SITE, helm, profile
 from tests.support.helm.chart import program as helm_program
 from tests.support.kube.cluster import Cluster
-from tests.support.kube.manifests import MANIFESTS, Object
+from tests.support.kube.manifests import MANIFESTS, Object, site_overlay
 from tests.support.kube.programs import program as kube_program
 from tests.support.kube.worker import NODE, Worker, clear, in_force
 
@@ -91,13 +91,8 @@ def by_overlay(worker: Worker, folder: Path) -> Iterator[None]:
     """Install the overlay `lldp` on the machine, with a plan from a ConfigMap."""
     overlay = folder / "overlay"
     overlay.mkdir()
-    up = os.path.relpath(MANIFESTS, overlay)
-    kustomization = {
-        "resources": [f"{up}/overlays/lldp"],
-        "components": [f"{up}/examples/cabling-readiness/plan"],
-    }
-    (overlay / "kustomization.yaml").write_text(json.dumps(kustomization))
-    worker.roll_out(str(overlay))
+    plan = {"components": ["examples/cabling-readiness/plan"]}
+    worker.roll_out(str(site_overlay(overlay, "lldp", plan)))
     yield
     worker.remove()
 

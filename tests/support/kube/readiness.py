@@ -16,7 +16,7 @@ import urllib3
 
 from tests.support.kube.agents import a_node
 from tests.support.kube.cluster import ISSUER, Answer, Cluster
-from tests.support.kube.controllers import eventually
+from tests.support.kube.controllers import define
 from tests.support.kube.manifests import MANIFESTS, Object, objects
 
 DEFINITION = Path(__file__).with_name("readiness_rule.yaml")
@@ -105,8 +105,7 @@ def the_daemon_set(folder: str) -> Object:
 
 
 def install_gate(cluster: Cluster) -> None:
-    cluster.kubectl("apply", "--server-side", "-f", str(DEFINITION))
-    eventually(cluster, "rules are served", lambda: cluster.request("GET", RULES).status == 200)
+    define(cluster, [RULES], DEFINITION)
     cluster.kubectl("apply", "--server-side", "-k", str(RECIPE / "gate"))
 
 

@@ -27,7 +27,15 @@ from tests.support.kube.confinement import Container
 from tests.support.kube.controllers import PROGRAMS, controllers, eventually
 from tests.support.kube.machine import Machine
 from tests.support.kube.machine import missing as no_machine
-from tests.support.kube.manifests import IMAGE, IMAGES, MANIFESTS, Object, pod, settings
+from tests.support.kube.manifests import (
+    IMAGE,
+    IMAGES,
+    Object,
+    pod,
+    settings,
+    site_overlay,
+    with_settings,
+)
 from tests.support.kube.programs import missing as no_programs
 
 NODE = "worker"
@@ -183,20 +191,12 @@ class Worker:
         host, port = self.cluster.url.removeprefix("https://").split(":")
         given = {"BWAGENT_SYSFS_ROOT": "/machine/sys", "BWAGENT_RUN_MIN_INTERVAL": "1s"}
         given |= {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}
-        literals = [f"{name}={value}" for name, value in {**given, **more}.items()]
+        fields = with_settings(*(f"{name}={value}" for name, value in {**given, **more}.items()))
+        fields |= {"images": IMAGES, "patches": [{"path": "machine.yaml"}]}
+        if not in_policy:
+            del fields["transformers"]
         self.overlay.mkdir(exist_ok=True)
-        base = os.path.relpath(MANIFESTS / "overlays" / overlay, self.overlay)
-        kustomization = {
-            "resources": [base],
-            "components": [os.path.relpath(MANIFESTS / one, self.overlay) for one in components],
-            "configMapGenerator": [{"name": "bwagent", "behavior": "merge", "literals": literals}],
-            "images": IMAGES,
-            "patches": [{"path": "machine.yaml"}],
-        }
-        if in_policy:
-            transformer = os.path.relpath(MANIFESTS / "settings-in-policy", self.overlay)
-            kustomization["transformers"] = [transformer]
-        (self.overlay / "kustomization.yaml").write_text(json.dumps(kustomization))
+        site_overlay(self.overlay, overlay, {"components": components, **fields})
         (self.overlay / "machine.yaml").write_text(json.dumps(_machine(self.devices)))
 
 

@@ -1,21 +1,28 @@
 """The recipe in manifests/examples/cabling-readiness, put before a real API server: its objects,
-what the reporter's token can do, and what the agent gains by it.
+what the reporter's token can do, and what the agent gains by it; and the condition that the
+reporter makes of the page /verdict of a real agent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+from tests.support.kernel_tree import Entries
+from tests.support.kube import resident
 from tests.support.kube.agents import Agent, a_node
 from tests.support.kube.cluster import Answer, Cluster
 from tests.support.kube.manifests import MANIFESTS, Object, named, objects
 from tests.support.kube.readiness import (
     ACCOUNT,
     CONDITION,
+    MAX_BODY_BYTES,
     NAMESPACE,
     RECIPE,
     RULES,
@@ -23,9 +30,11 @@ from tests.support.kube.readiness import (
     Reporter,
     a_reporter,
     built,
+    check,
     denied,
     the_daemon_set,
 )
+from tests.support.kube.resident import IB, P
 
 GOOD = Check("True", "EndpointOK", "is ready")
 BAD = Check("False", "EndpointNotReady", "answered 503: {}")
@@ -203,3 +212,70 @@ def test_the_reporter_polls_the_agents_port(gated: Cluster) -> None:
     base = (MANIFESTS / "base" / "agent" / "daemonset.yaml").read_text()
     address = endpoint.removeprefix("http://").removesuffix("/verdict")
     assert f"value: {address} #" in base
+
+
+EXPECTED = {f"{P}/speed.expected": "800G"}
+SHORT = ("--verdict-delay", "1")
+PORTS = 64
+
+
+def reported(cluster: Cluster, name: str, labels: Mapping[str, str]) -> Reporter:
+    """Create a Node with an expected half, and its reporter."""
+    cluster.node(name, labels=dict(labels))
+    return a_reporter(cluster, node=name)
+
+
+def url(agent: resident.Agent) -> str:
+    """Return the address of the page, by the agent's command line."""
+    words = agent.process.args
+    assert isinstance(words, list)
+    return f"http://{words[words.index('--metrics-address') + 1]}/verdict"
+
+
+def report(reporter: Reporter, agent: resident.Agent) -> tuple[str, str]:
+    """Poll once, write the condition; return its status and reason."""
+    reporter.report(check(url(agent)))
+    condition = reporter.condition()
+    return condition["status"], condition["reason"]
+
+
+def document(reporter: Reporter) -> dict[str, Any]:
+    """Return the page that is in the message of the condition."""
+    text = reporter.condition()["message"]
+    found: dict[str, Any] = json.loads(text[text.index("{") :])
+    return found
+
+
+def codes(page: Mapping[str, Any]) -> set[str]:
+    return {one["code"] for one in page["findings"]}
+
+
+def test_a_pull_and_a_repair(gated: Cluster, tmp_path: Path, two: Entries) -> None:
+    """A port that goes down closes the gate, with the finding in the message, and opens it when it
+    is back.
+    """
+    reporter = reported(gated, "verdict-pull", EXPECTED)
+    with resident.Agent(gated, tmp_path, reporter.node, two, *SHORT) as agent:
+        agent.until(lambda: report(reporter, agent) == ("True", "EndpointOK"))
+        agent.set("ibp1", "state", "1: DOWN")
+        agent.until(lambda: report(reporter, agent) == ("False", "EndpointNotReady"))
+        page = document(reporter)
+        assert (page["verdict"], page["node"]) == ("fail", reporter.node)
+        assert codes(page) == {"speed"}
+        agent.set("ibp1", "state", "4: ACTIVE")
+        agent.until(lambda: report(reporter, agent) == ("True", "EndpointOK"))
+
+
+def test_many_findings(gated: Cluster, tmp_path: Path, two: Entries) -> None:
+    """A page with a finding for each of 64 ports is what the reporter reads of it, whole, and what
+    the API server takes as a message.
+    """
+    labels = {f"{P}/neighbors.expected.ibp{number}.device": "L90.1.1" for number in range(PORTS)}
+    ports = {f"{P}/neighbors.expected.ibp{number}.port-id": "40" for number in range(PORTS)}
+    reporter = reported(gated, "verdict-many", labels | ports | {f"{IB}/speed.expected": "800G"})
+    with resident.Agent(gated, tmp_path, reporter.node, two, *SHORT) as agent:
+        agent.until(lambda: "missing-interface" in check(url(agent)).message)
+        assert report(reporter, agent)[0] == "False"
+        assert len(reporter.condition()["message"]) < MAX_BODY_BYTES
+        missing = {one["interface"] for one in document(reporter)["findings"]}
+        assert len(missing) >= PORTS - 2

@@ -5,7 +5,6 @@ needed.
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 from pathlib import Path
@@ -37,6 +36,8 @@ from tests.support.kube.manifests import (
     named,
     parsed,
     rendered,
+    site_overlay,
+    with_settings,
 )
 from tests.support.kube.programs import missing as no_kubectl
 from tests.support.real_parts import require
@@ -64,10 +65,9 @@ def without_helms(one: Object) -> Object:
     return comparable(one)
 
 
-def of_kustomize(folder: Path, fields: Object) -> dict[tuple[str, str], Object]:
+def of_kustomize(folder: Path, overlay: str, fields: Object) -> dict[tuple[str, str], Object]:
     """Return an overlay's objects by kind and name, without Namespace and the hash of settings."""
-    (folder / "kustomization.yaml").write_text(json.dumps(fields))
-    text = HASH.sub("bwagent", rendered(str(folder)))
+    text = HASH.sub("bwagent", rendered(str(site_overlay(folder, overlay, fields))))
     return named(tuple(comparable(each) for each in parsed(text) if each["kind"] != "Namespace"))
 
 
@@ -109,20 +109,11 @@ ADDED: dict[str, tuple[Object, tuple[str, ...]]] = {
         ("--set", "plan.configMap=bwagent-plan"),
     ),
     "settings": (
-        {
-            "configMapGenerator": [
-                {
-                    "name": "bwagent",
-                    "behavior": "merge",
-                    "literals": [
-                        "BWAGENT_LABEL_PREFIX=a.example",
-                        "BWAGENT_FORMER_LABEL_PREFIXES=b.example c.example",
-                        "BWAGENT_EXCLUDE_DEVICE=mlx5_8 mlx5_9",
-                    ],
-                }
-            ],
-            "transformers": ["settings-in-policy"],
-        },
+        with_settings(
+            "BWAGENT_LABEL_PREFIX=a.example",
+            "BWAGENT_FORMER_LABEL_PREFIXES=b.example c.example",
+            "BWAGENT_EXCLUDE_DEVICE=mlx5_8 mlx5_9",
+        ),
         (
             *("--set", "labelPrefix=a.example"),
             *("--set", "formerLabelPrefixes={b.example,c.example}"),
@@ -152,15 +143,9 @@ def test_a_profile_is_its_overlay(tmp_path: Path, overlay: str, added: str) -> N
     """
     require(no_kubectl())
     fields, flags = ADDED.get(added, ({}, ()))
-    up = os.path.relpath(MANIFESTS, tmp_path.resolve())
-    paths = ("components", "transformers")
-    more = {
-        key: [f"{up}/{one}" for one in value] if key in paths else value
-        for key, value in fields.items()
-    }
-    own = {"resources": [f"{up}/overlays/{overlay}"], "images": IMAGES, **more}
     chart = named(template(*profile(overlay), *flags))
-    assert {key: without_helms(one) for key, one in chart.items()} == of_kustomize(tmp_path, own)
+    own = of_kustomize(tmp_path, overlay, {"images": IMAGES, **fields})
+    assert {key: without_helms(one) for key, one in chart.items()} == own
 
 
 def test_a_chart_of_charts(tmp_path: Path) -> None:

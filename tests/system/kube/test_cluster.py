@@ -1,3 +1,5 @@
+"""The API servers of the tests: what they leave behind, and how their programs are built."""
+
 from __future__ import annotations
 
 import os
@@ -9,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.go_cache import pretend
 from tests.support.kube import programs
 from tests.support.kube.cluster import Cluster
 from tests.support.kube.programs import VERSION, ClusterError, missing, running
@@ -89,6 +90,16 @@ def build(*arguments: str, **environment: str) -> subprocess.CompletedProcess[st
     return subprocess.run(
         script, env={**os.environ, **environment}, capture_output=True, text=True, check=False
     )
+
+
+def pretend(script: Path, folder: Path, *names: str) -> None:
+    """Put empty files into a folder of the cache, as if the script had made them."""
+    command = ["sh", "-c", ". ../go.sh; key", script.name]
+    key = subprocess.run(command, cwd=script.parent, check=True, capture_output=True).stdout
+    folder.mkdir(parents=True)
+    for name in names:
+        (folder / name).touch(mode=0o755)
+        (folder / f".{name}.key").write_bytes(key)
 
 
 def test_building_again(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ the permissions and the policy of an overlay with the component `events`.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +15,6 @@ from tests.support.kube.agents import MESSAGE, an_agent, refusing
 from tests.support.kube.cluster import Cluster
 from tests.support.kube.controllers import eventually
 from tests.support.kube.deployments import Deployment, deployed, deployment, transformed
-from tests.support.kube.manifests import MANIFESTS
 from tests.support.kube.resident import Agent
 from tests.support.sysfs_on_disk import lay
 
@@ -54,12 +52,8 @@ class Site(NamedTuple):
 def site(fresh: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """An overlay with the component, in another namespace."""
     folder = tmp_path_factory.mktemp("overlay")
-    up = os.path.relpath(MANIFESTS, folder.resolve())
-    fields = {
-        "namespace": "gpu",
-        "components": [f"{up}/events"],
-        "transformers": [f"{up}/events/in-default"],
-    }
+    of_events = {"components": ["events"], "transformers": ["events/in-default"]}
+    fields = {"namespace": "gpu", **of_events}
     made = deployment(transformed(folder, "sysfs", fields))
     with deployed(fresh, made):
         yield Site(fresh, made)

@@ -1,10 +1,10 @@
-"""The comments, names and settings of the manifests, compared with their content; no
-cluster is needed.
+"""The comments, names and settings of the manifests, compared with their content; and the overlays
+and examples put before a real API server.
 """
 
 from __future__ import annotations
 
-import os
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -14,6 +14,7 @@ import yaml
 
 from agent.cli import cli
 from agent.options import ForAllCommands
+from tests.support.kube.cluster import Cluster
 from tests.support.kube.deployments import TRANSFORMERS, transformed
 from tests.support.kube.manifests import (
     FILES,
@@ -180,8 +181,7 @@ def test_every_object_is_found_by_its_label(overlay: str, tmp_path: Path) -> Non
     """`kubectl get ... -A -l app.kubernetes.io/name=bwagent` lists all that an overlay applies, its
     components included; the selector of the DaemonSet, which cannot be changed, is that of 0.1.0.
     """
-    up = os.path.relpath(MANIFESTS, tmp_path.resolve())
-    components = {"components": [f"{up}/{name}" for name in ("events", "monitoring")]}
+    components = {"components": ["events", "monitoring"]}
     for found in parsed(transformed(tmp_path, overlay, components)):
         assert found["metadata"].get("labels", {}).get(NAME) == "bwagent", found["metadata"]
     spec = the("DaemonSet", overlay)["spec"]
@@ -195,8 +195,7 @@ def test_references_of_events(tmp_path: Path, name: str) -> None:
     the overlay, under each of kustomize's transformers; so is the policy's binding.
     """
     require(missing())
-    up = os.path.relpath(MANIFESTS, tmp_path.resolve())
-    added = {"components": [f"{up}/events"], "transformers": [f"{up}/events/in-default"]}
+    added = {"components": ["events"], "transformers": ["events/in-default"]}
     text = transformed(tmp_path, "lldp", {**TRANSFORMERS[name], **added})
     objects = parsed(text)
     account = only("ServiceAccount", objects)["metadata"]
@@ -214,10 +213,9 @@ def test_references_of_events(tmp_path: Path, name: str) -> None:
 def test_events_need_no_transformer(tmp_path: Path) -> None:
     """Without a `namespace:` the component alone is the same."""
     require(missing())
-    up = os.path.relpath(MANIFESTS, tmp_path.resolve())
-    fields = {"namePrefix": "a", "nameSuffix": "b", "components": [f"{up}/events"]}
+    fields = {"namePrefix": "a", "nameSuffix": "b", "components": ["events"]}
     alone = transformed(tmp_path, "lldp", fields)
-    with_it = {**fields, "transformers": [f"{up}/events/in-default"]}
+    with_it = {**fields, "transformers": ["events/in-default"]}
     assert alone == transformed(tmp_path, "lldp", with_it)
 
 
@@ -310,3 +308,57 @@ def test_tolerations_of_coreweave() -> None:
     theirs = {"is_gpu": None, "is_cpu_compute": None, "node.coreweave.cloud/reserved": None}
     assert keys == {**theirs, "sunk.coreweave.com/lock": "NoExecute", "nvidia.com/gpu": None}
     assert "node.coreweave.cloud/class" in pod("coreweave")["spec"]["nodeSelector"]
+
+
+DRY_RUN = (
+    *("apply", "--server-side", "--force-conflicts", "--dry-run=server"),
+    *("--warnings-as-errors", "-f", "-"),
+)
+
+
+# Every overlay as it is, and every transformer over one.
+ONCE = [
+    (overlay, name)
+    for overlay in OVERLAYS
+    for name in TRANSFORMERS
+    if name == "as it is" or overlay == "full"
+]
+EVERY = [(overlay, name) for overlay in OVERLAYS for name in TRANSFORMERS]
+
+
+@pytest.mark.parametrize(
+    ("overlay", "name"),
+    [pytest.param(*one, marks=() if one in ONCE else pytest.mark.sweep) for one in EVERY],
+)
+def test_overlay_is_accepted(installed: Cluster, tmp_path: Path, overlay: str, name: str) -> None:
+    """The API server takes every object of every overlay, under each transformer, with strict
+    validation and without a warning.
+    """
+    fields = TRANSFORMERS[name]
+    namespace = fields.get("namespace", "bwagent")
+    manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+    installed.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(manifest))
+    installed.kubectl(*DRY_RUN, stdin=transformed(tmp_path, overlay, fields))
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_pod_security_level(installed: Cluster, overlay: str) -> None:
+    """The namespace admits the Pod, and the next stricter level of Pod Security would not."""
+    admit = "/api/v1/namespaces/{}/pods?dryRun=All"
+    assert installed.request("POST", admit.format("bwagent"), pod(overlay)).status == 201
+    name = f"baseline-{overlay}"
+    labels = {"pod-security.kubernetes.io/enforce": "baseline"}
+    installed.create("/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
+    installed.kubectl("-n", name, "create", "serviceaccount", "bwagent")
+    refusal = installed.request("POST", admit.format(name), pod(overlay))
+    assert refusal.status == 403
+    assert "baseline" in refusal.message
+
+
+@pytest.mark.parametrize("example", ["affinity", "spread-by-leaf"])
+def test_example_is_accepted(installed: Cluster, example: str) -> None:
+    """The API server takes the examples."""
+    installed.kubectl("create", "namespace", example)
+    installed.kubectl("-n", example, "create", "serviceaccount", "default")
+    file = str(MANIFESTS / "examples" / f"{example}.yaml")
+    installed.kubectl("-n", example, "apply", "--server-side", "--dry-run=server", "-f", file)

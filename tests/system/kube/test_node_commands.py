@@ -1,19 +1,23 @@
-"""`probe -o yaml`, `explain` and `verify --from-node` on a real API server."""
+"""Commands about a Node on a real API server: `probe -o yaml`, `explain`, `verify --from-node`; and
+about Nodes of other hosts, by their boot IDs.
+"""
 
 from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agent.output.formats import FORMATS
-from tests.support.kernel_tree import NET, card
+from tests.support.kernel_tree import NET, card, rails
+from tests.support.kube.agents import ELSEWHERE, HERE, boot
 from tests.support.kube.cluster import Cluster
 from tests.support.kube.command import bwagent
-from tests.support.kube.resident import P
+from tests.support.kube.resident import IB, Agent, P
 from tests.support.machines import MACHINES, document_of
 from tests.support.schemas import validator
 from tests.support.snapshots import FIXTURES
@@ -75,7 +79,6 @@ def test_the_nodes_side_of_a_label(cluster: Cluster, flags: list[str]) -> None:
     validator("explain").validate(json.loads(done.stdout))
 
 
-PREFIX, IB = "backend.coreweave.cloud", "ib.coreweave.cloud"
 MACHINE = "cw-h100-ibp"
 
 
@@ -89,7 +92,7 @@ def expected(**changes: str) -> dict[str, str]:
     current = (FIXTURES / MACHINE / "expected.labels").read_text().splitlines()
     pairs = (line.split("=", 1) for line in current if "neighbors.current" in line)
     found = {key.replace(".current", ".expected"): value for key, value in pairs}
-    return found | {f"{PREFIX}/speed.expected": "3200G"} | changes
+    return found | {f"{P}/speed.expected": "3200G"} | changes
 
 
 def document(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
@@ -107,7 +110,9 @@ def test_a_node_as_expected(cluster: Cluster) -> None:
 def test_a_node_that_is_wrongly_cabled(cluster: Cluster) -> None:
     """Exit code 3, and the finding; --npd says the same in one line."""
     key = "neighbors.expected.ibp3.device"
-    cluster.node("verify-bad", labels=expected(**{f"{P}/{key}": "L90.1.9" for P in (PREFIX, IB)}))
+    cluster.node(
+        "verify-bad", labels=expected(**{f"{prefix}/{key}": "L90.1.9" for prefix in (P, IB)})
+    )
     done = verify(cluster, "verify-bad", "-o", "json")
     assert done.returncode == 3
     assert [one["code"] for one in document(done)["findings"]][:1] == ["miscabled"]
@@ -132,3 +137,102 @@ def test_a_node_that_contradicts_itself(cluster: Cluster) -> None:
     done = verify(cluster, "verify-two")
     assert done.returncode == 1
     assert "neighbors.expected.ibp3.device is 'L90.1.9' and 'L90.1.2'" in done.stderr
+
+
+PLANNED = {f"{P}/speed.expected": "800G", f"{P}/neighbors.expected.ibp0.device": "leaf-1"}
+COMMANDS = {
+    "probe": ("probe", "--no-wait"),
+    "probe --diff": ("probe", "--no-wait", "--dry-run", "--diff"),
+    "explain": ("explain", "speed.current", "--no-wait"),
+    "verify": ("verify", "--no-wait"),
+    "verify --from-node": ("verify", "--no-wait", "--from-node"),
+    "cleanup --lost": ("cleanup", "--lost", "--yes"),
+}
+CODES = {"verify": 1, "verify --from-node": 1}  # no neighbor is seen
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def stored(cluster: Cluster, node: str) -> dict[str, Any]:
+    """Return the Node as it is stored, down to its version."""
+    return cluster.request("GET", f"/api/v1/nodes/{node}").body
+
+
+@pytest.fixture
+def run(cluster: Cluster, tmp_path: Path) -> Run:
+    """Run a command of COMMANDS for a Node, on a host with two HCAs."""
+    root = str(lay(rails(2), tmp_path))
+
+    def once(command: str, node: str, *more: str) -> subprocess.CompletedProcess[str]:
+        words = (*COMMANDS[command], "--node-name", node, *more)
+        words += () if command.startswith("cleanup") else ("--sysfs-root", root)
+        return bwagent(*words, kubeconfig=cluster.kubeconfig())
+
+    return once
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_another_host_is_refused(cluster: Cluster, run: Run, command: str) -> None:
+    """In one line that says how to run it there; nothing is written, and nothing is printed as a
+    fact. With --force-node, and where either boot ID is unknown, the command does its work.
+    """
+    name = f"other-{[*COMMANDS].index(command)}"
+    cluster.node(name, labels=PLANNED)
+    boot(cluster, name, ELSEWHERE)
+    before = stored(cluster, name)
+    done = run(command, name)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    line = f"Node {name}: another host than this one: its boot ID is {ELSEWHERE}, that of this host"
+    assert f"{line} {HERE}; run this in the agent's Pod on that Node: " in done.stderr
+    assert "-- bwagent ...; --force-node if " in done.stderr
+    assert stored(cluster, name) == before
+    forced = run(command, name, "--force-node")
+    why = f"bwagent: {name}: not verified: 1 finding of severity unknown\n"
+    said = why if command in CODES else ""
+    assert (forced.returncode, forced.stderr) == (CODES.get(command, 0), said)
+    assert forced.stdout
+    for boot_id in ("", HERE):
+        boot(cluster, name, boot_id)
+        done = run(command, name)
+        assert (done.returncode, done.stderr) == (forced.returncode, said)
+
+
+def test_verify_says_unknown_to_node_problem_detector(cluster: Cluster, run: Run) -> None:
+    cluster.node("npd-other", labels=PLANNED)
+    boot(cluster, "npd-other", ELSEWHERE)
+    done = run("verify", "npd-other", "--npd")
+    assert (done.returncode, done.stderr) == (2, "")
+    assert done.stdout.startswith("Node npd-other: another host than this one: ")
+
+
+def test_a_snapshot_may_be_of_an_earlier_boot(cluster: Cluster) -> None:
+    """It is compared with the labels of its Node wherever that is, and changes nothing."""
+    cluster.node("snapshot", labels=expected())
+    boot(cluster, "snapshot", ELSEWHERE)
+    before = stored(cluster, "snapshot")
+    done = verify(cluster, "snapshot")
+    assert (done.returncode, done.stderr) == (0, "")
+    done = verify(cluster, "snapshot", "--force-node")
+    assert (done.returncode, "--replay excludes --force-node" in done.stderr) == (2, True)
+    assert stored(cluster, "snapshot") == before
+
+
+def test_doctor_names_another_host(cluster: Cluster) -> None:
+    """As what is missing, and it does not try a change there."""
+    cluster.node("doctor-other")
+    boot(cluster, "doctor-other", ELSEWHERE)
+    before = stored(cluster, "doctor-other")
+    done = bwagent("doctor", "--node-name", "doctor-other", kubeconfig=cluster.kubeconfig())
+    (line,) = (line for line in done.stdout.splitlines() if "doctor-other" in line)
+    assert line.startswith("missing")
+    assert "another host than this one" in line
+    assert "policy" not in done.stdout
+    assert (done.returncode, stored(cluster, "doctor-other")) == (1, before)
+
+
+def test_an_agent_with_force_node(cluster: Cluster, tmp_path: Path) -> None:
+    """It labels the Node of another boot ID. Without the flag it waits: test_kubelet.py."""
+    cluster.node("rebooted")
+    boot(cluster, "rebooted", ELSEWHERE)
+    with Agent(cluster, tmp_path, "rebooted", rails(2), "--force-node") as agent:
+        agent.speaks("800G")
+        assert not agent.lines("another host")

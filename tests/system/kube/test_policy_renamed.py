@@ -5,7 +5,6 @@ of a post-renderer of Helm. The policies follow them.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from tests.support.kube.attacks import AS_BWAGENT, ATTACKS, EVENTS, an_event, sc
 from tests.support.kube.cluster import Answer, Cluster
 from tests.support.kube.controllers import eventually
 from tests.support.kube.deployments import Deployment, deployment, transformed
-from tests.support.kube.manifests import MANIFESTS, rendered
+from tests.support.kube.manifests import MANIFESTS, rendered, site_overlay
 from tests.support.real_parts import require
 
 NAMESPACE, NAME = "bwagent", "netlabels"
@@ -43,7 +42,7 @@ def of_an_overlay(folder: Path, kinds: str) -> str:
     """Render an overlay with the component of Events under the patches."""
     overlay = folder / "overlay"
     overlay.mkdir()
-    transformed(overlay, "sysfs", {"components": [os.path.relpath(MANIFESTS / "events", overlay)]})
+    site_overlay(overlay, "sysfs", {"components": ["events"]})
     return transformed(folder, str(overlay), renaming(kinds))
 
 

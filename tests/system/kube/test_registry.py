@@ -16,7 +16,7 @@ from tests.support.kube.agents import an_agent, install
 from tests.support.kube.cluster import Cluster
 from tests.support.kube.controllers import controllers
 from tests.support.kube.machine import Machine, push
-from tests.support.kube.manifests import MANIFESTS, NO_IMAGE, TAG
+from tests.support.kube.manifests import MANIFESTS, NO_IMAGE, TAG, site_overlay
 from tests.support.kube.worker import CONTROLLERS, GPU, NODE, SPEED, Worker, lay_devices, missing
 from tests.support.real_parts import lacks, require
 
@@ -82,10 +82,6 @@ def test_a_node_without_the_secret(empty: Worker, address: str, tmp_path: Path) 
     """Another image of the same registry is not pulled without the password."""
     name = f"{address}/bwagent-other"
     push(f"{name}:{TAG}", f"{registry.USER}:{registry.PASSWORD}")
-    kustomization = {
-        "resources": [os.path.relpath(MANIFESTS / "overlays/sysfs", tmp_path)],
-        "images": [{"name": NO_IMAGE, "newName": name}],
-    }
-    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
-    empty.roll_out(str(tmp_path))
+    images = {"images": [{"name": NO_IMAGE, "newName": name}]}
+    empty.roll_out(str(site_overlay(tmp_path, "sysfs", images)))
     empty.until("the pull is refused", lambda: "ErrImagePull" in str(empty.state().get("state")))

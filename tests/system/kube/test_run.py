@@ -1,17 +1,26 @@
-"""`bwagent run` as a process, over a small /sys that the test changes, on a real API server."""
+"""`bwagent run` as a process, over a small /sys that the test changes, on a real API server, also
+while the time of day jumps.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import time
 from pathlib import Path
 
+import pytest
+
 from agent.cabling.one_node import MAX_SIZE
-from tests.support.kernel_tree import Entries
+from agent.facts import parse_time
+from tests.support.kernel_tree import CLASS, Entries
 from tests.support.kube.cluster import Cluster
 from tests.support.kube.resident import IB, Agent, P
+from tests.support.real_parts import lacks, require
+from tests.support.stand_in import build_preloaded
+from tests.support.sysfs_on_disk import remove
 
 
 def test_the_labels_follow_the_ports(cluster: Cluster, tmp_path: Path, two: Entries) -> None:
@@ -108,3 +117,68 @@ def test_a_part_fits_a_configmap(cluster: Cluster) -> None:
         data = {"plan-001.csv": "x" * (MAX_SIZE + more)}
         body = {"metadata": {"name": f"plan-{more}"}, "data": data}
         assert cluster.request("POST", path, body).status == status
+
+
+HOUR = 3600
+
+
+class WallClock:
+    """The wall clock of the processes with this environment, by jumping_clock.c."""
+
+    def __init__(self, folder: Path) -> None:
+        library, self._file = build_preloaded("jumping_clock", folder), folder / "ahead"
+        self._file.write_text("0")
+        self.environment = {"LD_PRELOAD": str(library), "CLOCK_AHEAD": str(self._file)}
+
+    def set(self, ahead: int) -> None:
+        """Set it to so many seconds ahead of the real one."""
+        part = self._file.with_suffix(".part")
+        part.write_text(str(ahead))
+        part.rename(self._file)
+
+
+@pytest.mark.parametrize("jump", [pytest.param(HOUR, marks=pytest.mark.sweep), -HOUR])
+def test_the_clock_jumps(cluster: Cluster, tmp_path: Path, two: Entries, jump: int) -> None:
+    """Nothing expires and nothing is sent because of the time of day; what happens next is on the
+    Node at once, before and after the clock is set right again.
+    """
+    require(lacks("cc"))
+    clock = WallClock(tmp_path)
+    cluster.node(f"run-clock-{jump}")
+    with Agent(cluster, tmp_path, f"run-clock-{jump}", two, environment=clock.environment) as agent:
+        agent.speaks("800G")
+        remove(tmp_path, f"{CLASS}/ibp1")  # its function is on the bus: the speed is held
+        agent.look()
+        agent.says("rdma problem subject=ibp1")
+        before = settled(agent)
+        clock.set(jump)
+        agent.look()
+        time.sleep(3)
+        assert agent.labels()["speed.current"] == "800G"
+        # SIGHUP reads the Node; the annotation keeps since when a port is unread after a minute.
+        assert agent.requests() <= before + 3
+        agent.set("ibp0", "state", "1: DOWN")
+        agent.until(lambda: abs(observed(agent) - time.time() - jump) < 60)
+        clock.set(0)
+        agent.set("ibp0", "state", "4: ACTIVE")
+        agent.look()
+        agent.until(lambda: abs(observed(agent) - time.time()) < 60)
+        assert "another bwagent" not in agent.log.read_text()
+
+
+def settled(agent: Agent) -> float:
+    """Return the number of its requests once none was added for two seconds: a busy machine is late
+    with those that the start caused.
+    """
+    while True:
+        before = agent.requests()
+        time.sleep(2)
+        if agent.requests() == before:
+            return before
+
+
+def observed(agent: Agent) -> float:
+    """Return the time of the last observation that the Node has."""
+    found = json.loads(agent.metadata()["annotations"][f"{P}/observed"])
+    times = [found["time"], (found.get("partial") or {}).get("time")]
+    return max(parse_time(one) for one in times if one)

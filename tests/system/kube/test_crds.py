@@ -1,30 +1,30 @@
-"""PodMonitor and PrometheusRule on a real API server with the Prometheus operator's own CRDs, by
-kustomize and by helm, and what the PodMonitor selects.
+"""Objects of other projects' kinds on a real API server, by the projects' own CRDs: PodMonitor and
+PrometheusRule of the Prometheus operator, Topology and ResourceFlavor of Kueue.
 """
 
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 import pytest
 import yaml
 
+from agent.fleet.exports.kueue import kueue as kueue_manifests
+from tests.support import kueue
 from tests.support import prometheus_operator as operator
 from tests.support.helm.chart import CHART, SITE, HelmError, helm
 from tests.support.helm.chart import missing as no_helm
 from tests.support.helm.chart import rendered as template
 from tests.support.helm.values import leaves
 from tests.support.kube.cluster import Cluster, KubectlError
-from tests.support.kube.controllers import eventually
+from tests.support.kube.controllers import define
 from tests.support.kube.deployments import transformed
-from tests.support.kube.manifests import MANIFESTS, Object, parsed
+from tests.support.kube.manifests import Object, only, parsed
 from tests.support.kube.programs import missing
 from tests.support.prometheus import MONITORING
 from tests.support.real_parts import require
+from tests.support.wired_fleets import NAMING, mixed, tall, tiered
 
 GROUP = "monitoring.coreos.com/v1"
 KINDS = {"PodMonitor": "podmonitors", "PrometheusRule": "prometheusrules"}
@@ -45,32 +45,18 @@ def bare(fresh: Cluster) -> Cluster:
 @pytest.fixture(scope="module")
 def kinds(bare: Cluster) -> Cluster:
     require(operator.missing())
-    for path in operator.CRDS:
-        bare.kubectl("apply", "--server-side", "-f", str(path))
-    for kind in KINDS.values():
-        eventually(bare, kind, partial(served, bare, kind))
+    define(bare, [f"/apis/{GROUP}/{kind}" for kind in KINDS.values()], *operator.CRDS)
     return bare
 
 
-def served(cluster: Cluster, kind: str) -> bool:
-    """Return True once the API server serves the objects of a CRD."""
-    return cluster.request("GET", f"/apis/{GROUP}/{kind}").status == 200
-
-
 def of_overlay(folder: Path, more: Object | None = None) -> list[Object]:
-    up = os.path.relpath(MANIFESTS, folder.resolve())
     fields: Object = {"components": ["../../monitoring"], **(more or {})}
-    components = [one.replace("../..", up) for one in fields["components"]]
+    components = [one.removeprefix("../../") for one in fields["components"]]
     return list(parsed(transformed(folder, "lldp", {**fields, "components": components})))
 
 
 def of_chart(*flags: str) -> list[Object]:
     return list(template(*ENABLED, *flags, namespace="gpu"))
-
-
-def the(kind: str, objects: Sequence[Object]) -> Object:
-    (found,) = (one for one in objects if one["kind"] == kind)
-    return found
 
 
 def stored(cluster: Cluster, sent: Object) -> Object:
@@ -129,29 +115,18 @@ def test_by_kustomize(kinds: Cluster, tmp_path: Path) -> None:
     """
     objects = of_overlay(tmp_path)
     kinds.kubectl(*STRICT, stdin=yaml.safe_dump_all(objects))
-    for sent in (the(kind, objects) for kind in KINDS):
+    for sent in (only(kind, objects) for kind in KINDS):
         assert stored(kinds, sent) == sent
     kinds.kubectl("delete", "--wait=false", "-f", "-", stdin=yaml.safe_dump_all(objects))
 
 
 def test_the_kinds_refuse_a_typo(kinds: Cluster, tmp_path: Path) -> None:
     """The judge refuses a field that it does not know."""
-    monitor = the("PodMonitor", of_overlay(tmp_path))
+    monitor = only("PodMonitor", of_overlay(tmp_path))
     monitor["spec"]["podMetricsEndpoints"][0]["intervall"] = "30s"
     monitor["metadata"]["namespace"] = "default"
     with pytest.raises(KubectlError, match="intervall"):
         kinds.kubectl(*STRICT, stdin=json.dumps(monitor))
-
-
-def test_by_helm(kinds: Cluster, tmp_path: Path) -> None:
-    """Helm installs the same, with TLS, too."""
-    config, values = kinds.kubeconfig(), tmp_path / "values.yaml"
-    values.write_text(yaml.safe_dump(examples()[1]))
-    for flags in ((), ("-f", str(values))):
-        helm("install", "bwagent", str(CHART), *WHERE, *ENABLED, *flags, kubeconfig=config)
-        for sent in (the(kind, of_chart(*flags)) for kind in KINDS):
-            assert stored(kinds, sent) == sent
-        helm("uninstall", "bwagent", "-n", "gpu", kubeconfig=config)
 
 
 def test_the_schema_of_tls() -> None:
@@ -176,12 +151,12 @@ def test_the_overlay_with_tls(kinds: Cluster, tmp_path: Path) -> None:
     kinds.kubectl(*STRICT, "--dry-run=server", stdin=json.dumps(in_default(objects)))
     (tmp_path / "values.yaml").write_text(yaml.safe_dump(values))
     chart = of_chart("-f", str(tmp_path / "values.yaml"))
-    assert the("PodMonitor", objects)["spec"] == the("PodMonitor", chart)["spec"]
+    assert only("PodMonitor", objects)["spec"] == only("PodMonitor", chart)["spec"]
 
 
 def in_default(objects: list[Object]) -> Object:
     """Return the PodMonitor in a namespace that is there."""
-    monitor = the("PodMonitor", objects)
+    monitor = only("PodMonitor", objects)
     return {**monitor, "metadata": {**monitor["metadata"], "namespace": "default"}}
 
 
@@ -192,7 +167,7 @@ def test_what_the_monitor_selects(tmp_path: Path, *, tls: bool) -> None:
     """
     require(missing())
     objects = of_overlay(tmp_path, examples()[0] if tls else None)
-    monitor, agents = the("PodMonitor", objects), the("DaemonSet", objects)
+    monitor, agents = only("PodMonitor", objects), only("DaemonSet", objects)
     assert monitor["metadata"]["namespace"] == agents["metadata"]["namespace"]
     assert monitor["spec"].keys() == {"jobLabel", "selector", "podMetricsEndpoints"}
     template = agents["spec"]["template"]
@@ -205,3 +180,72 @@ def test_what_the_monitor_selects(tmp_path: Path, *, tls: bool) -> None:
     served_by = container["livenessProbe"]["httpGet"].get("scheme", "HTTP")
     assert endpoint.get("scheme", "http").upper() == served_by == ("HTTPS" if tls else "HTTP")
     assert ("tlsConfig" in endpoint) is tls
+
+
+APPLY = ("apply", "--server-side", "--field-manager=fleet-export", "-f", "-")
+
+
+KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
+
+
+@pytest.fixture(scope="module")
+def queues(fresh: Cluster) -> Cluster:
+    """The API server with Kueue's Topology and ResourceFlavor."""
+    require(kueue.missing())
+    define(fresh, [f"{KUEUE}/{kind}" for kind in ("topologies", "resourceflavors")], *kueue.CRDS)
+    return fresh
+
+
+def test_kueues_crds_take_it(queues: Cluster) -> None:
+    """The API server validates Topology and ResourceFlavor by Kueue's own CRDs; it may be applied
+    again.
+    """
+    text = kueue_manifests(tall(), NAMING).text
+    for _ in range(2):
+        queues.kubectl(*APPLY, stdin=text)
+    topology = queues.request("GET", f"{KUEUE}/topologies/bwagent").body
+    assert [one["nodeLabel"] for one in topology["spec"]["levels"]] == [
+        *(f"{NAMING.prefix}/{name}" for name in ("fabric", "superpod", "leafgroup.current")),
+        NAMING.accelerator,
+        "kubernetes.io/hostname",
+    ]
+    flavor = queues.request("GET", f"{KUEUE}/resourceflavors/bwagent-infiniband").body
+    assert flavor["spec"]["topologyName"] == "bwagent"
+
+
+def test_kueues_crds_take_tiers(queues: Cluster) -> None:
+    """The tiers that agents publish are levels above the leaf groups."""
+    queues.kubectl("delete", "topologies.kueue.x-k8s.io,resourceflavors.kueue.x-k8s.io", "--all")
+    queues.kubectl(*APPLY, stdin=kueue_manifests(tiered(), NAMING).text)
+    levels = [
+        level["nodeLabel"]
+        for level in queues.request("GET", f"{KUEUE}/topologies/bwagent").body["spec"]["levels"]
+    ]
+    assert levels == [
+        *(f"{NAMING.prefix}/tier-{tier}.current" for tier in (2, 1)),
+        f"{NAMING.prefix}/leafgroup.current",
+        "kubernetes.io/hostname",
+    ]
+
+
+def test_kueues_crds_take_kinds_of_machines(queues: Cluster) -> None:
+    """Machines with NVLink domains and without are two flavors, each with its Topology; levels of
+    the operator are levels.
+    """
+    queues.kubectl(*APPLY, stdin=kueue_manifests(mixed(), NAMING).text)
+    for kind in ("nvidia-gb300", "nvidia-h100-80gb"):
+        name = f"bwagent-infiniband-{kind}"
+        assert queues.request("GET", f"{KUEUE}/topologies/{name}").status == 200
+        flavor = queues.request("GET", f"{KUEUE}/resourceflavors/{name}").body
+        assert flavor["spec"]["topologyName"] == name
+    text = kueue_manifests(tall(), NAMING, (f"{NAMING.prefix}/superpod",)).text
+    assert "fabric" not in text
+    queues.kubectl(*APPLY, "--dry-run=server", stdin=text.replace("name: bwagent", "name: other"))
+
+
+def test_kueues_crds_refuse_other_levels(queues: Cluster) -> None:
+    """The judge refuses a label key that is none, and by a CEL rule a level that is there twice."""
+    text = kueue_manifests(tall(), NAMING).text
+    for odd, why in (("leaf group", "nodeLabel"), ("superpod", "unique")):
+        with pytest.raises(KubectlError, match=why):
+            queues.kubectl(*APPLY, "--dry-run=server", stdin=text.replace("leafgroup.current", odd))
