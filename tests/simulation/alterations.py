@@ -9,19 +9,19 @@ from functools import partial
 from random import Random
 
 from agent.events.event import Event
-from tests.simulation.hardware import bounce, move, new_peer, peer_of, pick, wakes
+from tests.simulation.hardware import bounce, move, new_peer, of_a_port, peer_of, pick, wakes
 from tests.simulation.node import GONE, HERE, VIRTUAL, Hca
 from tests.simulation.process import killed, rebooted
+from tests.simulation.switches import beside
 from tests.simulation.world import World
 
 
-def link_layer_changed(world: World, rng: Random) -> float:
+@of_a_port(lambda hca: hca.leader is None and not hca.members)
+def link_layer_changed(world: World, rng: Random, hca: Hca) -> float:
     """Reconfigure an HCA from InfiniBand to Ethernet, or back; for good.
 
     The agent restarts, or the node boots, a moment later, or neither.
     """
-    if (hca := pick(world, rng, lambda hca: hca.leader is None and not hca.members)) is None:
-        return 0.0
     hca.infiniband = not hca.infiniband
     hca.netdev = None if hca.infiniband else f"conv{int(hca.pci[5:7], 16)}"
     hca.peer = peer_of(hca, rng)
@@ -78,10 +78,9 @@ def soft_roce(world: World, rng: Random) -> float:
     return seconds
 
 
-def card_replaced(world: World, rng: Random) -> float:
+@of_a_port(lambda hca: hca.leader is None and not hca.members)
+def card_replaced(world: World, rng: Random, hca: Hca) -> float:
     """Replace a card in its slot: another GUID at the same address, at the same switch port."""
-    if (hca := pick(world, rng, lambda hca: hca.leader is None and not hca.members)) is None:
-        return 0.0
     seconds = rng.choice([30.0, 400.0])
     world.note(f"{hca.name}: replaced within {seconds} s")
     move(world, hca, GONE)
@@ -94,10 +93,9 @@ def card_replaced(world: World, rng: Random) -> float:
     return seconds
 
 
-def bridged(world: World, rng: Random) -> float:
+@of_a_port(lambda hca: not hca.infiniband and not hca.members)
+def bridged(world: World, rng: Random, hca: Hca) -> float:
     """Make a NIC a port of a bridge that forwards LLDP frames, for a while."""
-    if (hca := pick(world, rng, lambda hca: not hca.infiniband and not hca.members)) is None:
-        return 0.0
     seconds = rng.choice([100.0, 500.0, 900.0])
     world.note(f"{hca.netdev}: a port of br0 for {seconds} s")
 
@@ -105,9 +103,7 @@ def bridged(world: World, rng: Random) -> float:
         hca.bridged += by
         world.changed(Event("link", hca.netdev or ""))
 
-    become(1)
-    world.at(seconds, partial(become, -1))
-    return seconds
+    return world.for_a_while(seconds, become)
 
 
 def virtual_functions(world: World, rng: Random) -> float:
@@ -134,31 +130,23 @@ def virtual_functions(world: World, rng: Random) -> float:
     return seconds
 
 
-def two_stations(world: World, rng: Random) -> float:
+@of_a_port(lambda hca: not hca.infiniband and not hca.members)
+def two_stations(world: World, rng: Random, hca: Hca) -> float:
     """Have a second station speak beside the switch for long; the agent restarts meanwhile."""
-    if (hca := pick(world, rng, lambda hca: not hca.infiniband and not hca.members)) is None:
-        return 0.0
     seconds, other = rng.choice([200.0, 1000.0]), replace(peer_of(hca, rng), ttl=60)
     world.note(f"{hca.name}: {other.device} speaks beside its switch for {seconds} s")
-    hca.guests = (*hca.guests, other)
     for number in range(int(seconds / 20.0)):
         world.at(number * 20.0 + rng.uniform(0.0, 10.0), partial(world.speak, hca, other))
     world.at(rng.uniform(0.0, seconds), partial(killed, world, rng))
-
-    def leave() -> None:
-        hca.guests = tuple(peer for peer in hca.guests if peer is not other)
-
-    world.at(seconds + 80.0, leave)
-    return seconds + 100.0
+    return beside(world, hca, other, seconds + 80.0) + 20.0
 
 
-def moved_while_frozen(world: World, rng: Random) -> float:
+@of_a_port(lambda hca: not hca.members and hca.leader is None)
+def moved_while_frozen(world: World, rng: Random, hca: Hca) -> float:
     """Freeze the agent (SIGSTOP) while a cable goes to another switch.
 
     It waits, reads a file or awaits the answer to a query then.
     """
-    if (hca := pick(world, rng, lambda hca: not hca.members and hca.leader is None)) is None:
-        return 0.0
     seconds, peer = rng.choice([45.0, 80.0, 300.0]), peer_of(hca, rng)
     while_it = rng.choice(["waits", "reads", *(["asks"] if hca.infiniband else [])])
 

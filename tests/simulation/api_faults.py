@@ -73,16 +73,13 @@ def _disturb(
     world: World, seconds: float, answer: Callable[[Mapping[str, Any]], Reply | None]
 ) -> float:
     """Let `answer` reply instead of the API server for a while; None passes the request on."""
-    world.troubles.append(answer)
     world.api.trouble = world.first_trouble
-    world.judge.trouble(world.time, begins=True)
 
-    def end() -> None:
-        world.troubles.remove(answer)
-        world.judge.trouble(world.time, begins=False)
+    def count(by: int) -> None:
+        (world.troubles.append if by > 0 else world.troubles.remove)(answer)
+        world.judge.trouble(world.time, begins=by > 0)
 
-    world.at(seconds, end)
-    return seconds
+    return world.for_a_while(seconds, count)
 
 
 def refuses(world: World, rng: Random) -> float:
@@ -154,8 +151,8 @@ def helper_dies(world: World, rng: Random) -> float:
     """Kill the helper process that sends the requests."""
     seconds = lasting(rng)
     world.note(f"API helper: killed for {seconds} s")
-    break_helpers(world, seconds, ("api",), lambda: Unavailable("helper kube: killed by SIGKILL"))
-    return seconds
+    words = "helper kube: killed by SIGKILL"
+    return break_helpers(world, seconds, ("api",), lambda: Unavailable(words))
 
 
 def webhook_denies(world: World, rng: Random) -> float:
@@ -176,19 +173,16 @@ def webhook_denies(world: World, rng: Random) -> float:
         text = f'nodes "n1" is forbidden: admission webhook denied: {why}'
         return status(403, text, "Forbidden")
 
-    world.api.refuses.append(denies)
-    world.judge.denying += 1
     # Unnamed, one key takes its family with it.
     family = target.partition("/")[0]
     world.judge.excuse(world.time + seconds + REFUSED, lambda key: key.startswith(family))
     world.needs(REFUSED + 1000.0)
 
-    def end() -> None:
-        world.judge.denying -= 1
-        world.api.refuses.remove(denies)
+    def count(by: int) -> None:
+        (world.api.refuses.append if by > 0 else world.api.refuses.remove)(denies)
+        world.judge.denying += by
 
-    world.at(seconds, end)
-    return seconds + 1.0
+    return world.for_a_while(seconds, count) + 1.0
 
 
 def _meddle(world: World, rng: Random) -> None:

@@ -43,8 +43,9 @@ def _tree(path: str, world: World, _hca: Hca, seconds: float) -> float:
 
 
 def _smp(world: World, _hca: Hca, seconds: float) -> float:
-    sensors.break_helpers(world, seconds, ("smp",), lambda: Unavailable("helper smp: killed"))
-    return seconds
+    return sensors.break_helpers(
+        world, seconds, ("smp",), lambda: Unavailable("helper smp: killed")
+    )
 
 
 def _monitors(world: World, _hca: Hca, seconds: float) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import partial, wraps
 from random import Random
 
 from agent.events.event import Event
@@ -25,6 +25,22 @@ def pick(world: World, rng: Random, fit: Callable[[Hca], bool] = lambda _hca: Tr
     """Pick a backend device without a fault in progress, or None."""
     free = [hca for hca in world.node.hcas if hca.where == HERE and not hca.busy and fit(hca)]
     return rng.choice(free) if free else None
+
+
+def of_a_port(
+    fit: Callable[[Hca], bool] = lambda _hca: True,
+) -> Callable[[Callable[[World, Random, Hca], float]], Callable[[World, Random], float]]:
+    """Make a fault of a device that is picked; nothing happens where there is none."""
+
+    def drawn(fault: Callable[[World, Random, Hca], float]) -> Callable[[World, Random], float]:
+        @wraps(fault)
+        def of_one(world: World, rng: Random) -> float:
+            hca = pick(world, rng, fit)
+            return 0.0 if hca is None else fault(world, rng, hca)
+
+        return of_one
+
+    return drawn
 
 
 def new_peer(rng: Random) -> Peer:
@@ -60,26 +76,22 @@ def _down(world: World, hca: Hca, by: int) -> None:
     world.changed(*wakes(hca))
 
 
-def bounce(world: World, hca: Hca, seconds: float) -> None:
+def bounce(world: World, hca: Hca, seconds: float) -> float:
     """Take a link down for some seconds."""
-    _down(world, hca, 1)
-    world.at(seconds, partial(_down, world, hca, -1))
+    return world.for_a_while(seconds, partial(_down, world, hca))
 
 
-def link_flap(world: World, rng: Random) -> float:
+@of_a_port()
+def link_flap(world: World, rng: Random, hca: Hca) -> float:
     """Take a link down, and up again."""
-    if (hca := pick(world, rng)) is None:
-        return 0.0
     seconds = rng.choice([0.5, 3.0, 20.0, 29.0, 31.0, 60.0, 400.0])
     world.note(f"{hca.name}: link down for {seconds} s")
-    bounce(world, hca, seconds)
-    return seconds
+    return bounce(world, hca, seconds)
 
 
-def link_flaps(world: World, rng: Random) -> float:
+@of_a_port()
+def link_flaps(world: World, rng: Random, hca: Hca) -> float:
     """Flap one link for minutes."""
-    if (hca := pick(world, rng)) is None:
-        return 0.0
     count, every = rng.randrange(5, 60), rng.choice([0.3, 1.0, 4.0])
     world.note(f"{hca.name}: {count} flaps, one every {2 * every} s")
     for number in range(count):
@@ -88,10 +100,9 @@ def link_flaps(world: World, rng: Random) -> float:
     return 2 * count * every
 
 
-def cable_moved(world: World, rng: Random) -> float:
+@of_a_port()
+def cable_moved(world: World, rng: Random, hca: Hca) -> float:
     """Move a cable to another leaf."""
-    if (hca := pick(world, rng)) is None:
-        return 0.0
     seconds, peer = rng.choice([2.0, 10.0, 45.0]), peer_of(hca, rng)
     world.note(f"{hca.name}: cable moved to {peer.device} port {peer.port} in {seconds} s")
     hca.busy = True
@@ -105,13 +116,11 @@ def cable_moved(world: World, rng: Random) -> float:
     return seconds
 
 
-def subnet_not_ready(world: World, rng: Random) -> float:
+@of_a_port(lambda hca: hca.infiniband)
+def subnet_not_ready(world: World, rng: Random, hca: Hca) -> float:
     """Set an InfiniBand port to INIT, as without a subnet manager: it adds no speed but has a
     neighbor.
     """
-    hca = pick(world, rng, lambda hca: hca.infiniband)
-    if hca is None:
-        return 0.0
     seconds = rng.choice([3.0, 60.0, 700.0])
     world.note(f"{hca.name}: INIT for {seconds} s")
 
@@ -139,17 +148,15 @@ def _away(world: World, hca: Hca, where: str, seconds: float, text: str) -> floa
     return seconds
 
 
-def device_removed(world: World, rng: Random) -> float:
+@of_a_port()
+def device_removed(world: World, rng: Random, hca: Hca) -> float:
     """Remove a device with its PCI function for a while."""
-    if (hca := pick(world, rng)) is None:
-        return 0.0
     return _away(world, hca, GONE, rng.choice([1.0, 30.0, 700.0]), "pulled out")
 
 
-def device_renamed(world: World, rng: Random) -> float:
+@of_a_port(lambda hca: not hca.sick and not hca.murky)
+def device_renamed(world: World, rng: Random, hca: Hca) -> float:
     """Rebind a device under another name."""
-    if (hca := pick(world, rng, lambda hca: not hca.sick and not hca.murky)) is None:
-        return 0.0
     seconds = rng.choice([0.0, 1.0, 20.0])
     taken = {one.name for one in world.node.hcas}
     name = next(
@@ -182,17 +189,15 @@ def driver_reloads(world: World, rng: Random) -> float:
     return seconds + 1.0
 
 
-def driver_off(world: World, rng: Random) -> float:
+@of_a_port()
+def driver_off(world: World, rng: Random, hca: Hca) -> float:
     """RoCE is switched off on one NIC: for hours its function offers no RDMA device."""
-    if (hca := pick(world, rng)) is None:
-        return 0.0
     return _away(world, hca, UNBOUND, rng.choice([3000.0, 9000.0, 30000.0]), "no RDMA device")
 
 
-def device_vanishes(world: World, rng: Random) -> float:
+@of_a_port()
+def device_vanishes(world: World, rng: Random, hca: Hca) -> float:
     """Remove a device between the listing and the reading of its files."""
-    if (hca := pick(world, rng)) is None:
-        return 0.0
     seconds, after = rng.choice([5.0, 60.0]), rng.randrange(25)
     fault = Fault(f"{CLASS}/{hca.name}", rng.choice([errno.ENOENT, errno.ENODEV]), after)
     world.note(f"{hca.name}: vanishes after {after} reads")
@@ -211,11 +216,9 @@ def device_vanishes(world: World, rng: Random) -> float:
     return seconds
 
 
-def netdev_lent(world: World, rng: Random) -> float:
+@of_a_port(lambda hca: not hca.infiniband)
+def netdev_lent(world: World, rng: Random, hca: Hca) -> float:
     """Move a netdev to a pod's namespace, possibly for longer than any hold."""
-    hca = pick(world, rng, lambda hca: not hca.infiniband)
-    if hca is None:
-        return 0.0
     seconds = rng.choice([60.0, 1000.0, 5000.0])
     return _away(world, hca, LENT, seconds, f"{hca.netdev} lent to a pod")
 

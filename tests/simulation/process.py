@@ -18,9 +18,7 @@ def disk_full(world: World, rng: Random) -> float:
     def fill(by: int) -> None:
         world.log_full += by
 
-    fill(1)
-    world.at(seconds, partial(fill, -1))
-    return seconds
+    return world.for_a_while(seconds, fill)
 
 
 def wall_clock_jumps(world: World, rng: Random) -> float:
@@ -28,12 +26,10 @@ def wall_clock_jumps(world: World, rng: Random) -> float:
     offset, seconds = rng.choice([-86400.0, -7200.0, 3600.0, 86400.0, 1e9]), lasting(rng)
     world.note(f"the clock on the wall jumps by {offset:g} s for {seconds} s")
 
-    def jump(by: float) -> None:
-        world.wall_offset += by
+    def jump(by: int) -> None:
+        world.wall_offset += by * offset
 
-    jump(offset)
-    world.at(seconds, partial(jump, -offset))
-    return seconds
+    return world.for_a_while(seconds, jump)
 
 
 def suspended(world: World, rng: Random) -> float:

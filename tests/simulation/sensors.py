@@ -11,7 +11,7 @@ from random import Random
 
 from agent.errors import Unavailable
 from agent.events.event import Event
-from tests.simulation.hardware import pick
+from tests.simulation.hardware import of_a_port
 from tests.simulation.node import Hca, Node
 from tests.simulation.sysfs import BOOT_ID, BUS, CLASS, NET, Fault
 from tests.simulation.world import World
@@ -43,19 +43,13 @@ def lay(world: World, seconds: float, fault: Fault, *counts: tuple[Hca | Node, s
     """Add a fault of the tree for a while; `counts` are the fields in which the node has it."""
 
     def count(by: int) -> None:
+        (world.sysfs.faults.append if by > 0 else world.sysfs.faults.remove)(fault)
         for of, name in counts:
             setattr(of, name, getattr(of, name) + by)
         world.node.is_bus_read |= not world.node.busless
         world.changed()
 
-    def end() -> None:
-        world.sysfs.faults.remove(fault)
-        count(-1)
-
-    world.sysfs.faults.append(fault)
-    count(1)
-    world.at(seconds, end)
-    return seconds
+    return world.for_a_while(seconds, count)
 
 
 def _attribute(hca: Hca, rng: Random) -> str:
@@ -64,19 +58,17 @@ def _attribute(hca: Hca, rng: Random) -> str:
     return f"{CLASS}/{hca.name}/{rng.choice(DEVICE)}"
 
 
-def attribute_fails(world: World, rng: Random) -> float:
+@of_a_port()
+def attribute_fails(world: World, rng: Random, hca: Hca) -> float:
     """Let reads of one file of one device fail."""
-    if (hca := pick(world, rng)) is None:
-        return 0.0
     path, number, seconds = _attribute(hca, rng), rng.choice(ERRNOS), lasting(rng)
     world.note(f"{path}: {errno.errorcode[number]} for {seconds} s")
     return lay(world, seconds, Fault(path, number), (hca, "murky"))
 
 
-def attribute_is_garbage(world: World, rng: Random) -> float:
+@of_a_port()
+def attribute_is_garbage(world: World, rng: Random, hca: Hca) -> float:
     """Replace the content of one file by text that no kernel writes."""
-    if (hca := pick(world, rng)) is None:
-        return 0.0
     path, text, seconds = _attribute(hca, rng), rng.choice(GARBAGE), lasting(rng)
     if path.endswith(FREE_TEXT):
         text = b"\0\xff\n"  # any other text would be a valid value
@@ -84,19 +76,17 @@ def attribute_is_garbage(world: World, rng: Random) -> float:
     return lay(world, seconds, Fault(path, text), (hca, "murky"))
 
 
-def device_fails(world: World, rng: Random) -> float:
+@of_a_port()
+def device_fails(world: World, rng: Random, hca: Hca) -> float:
     """Let all reads of one device fail."""
-    if (hca := pick(world, rng)) is None:
-        return 0.0
     number, seconds = rng.choice(ERRNOS), lasting(rng)
     world.note(f"{hca.name}: {errno.errorcode[number]} everywhere for {seconds} s")
     return lay(world, seconds, Fault(f"{CLASS}/{hca.name}", number), (hca, "sick"))
 
 
-def device_blocks(world: World, rng: Random) -> float:
+@of_a_port()
+def device_blocks(world: World, rng: Random, hca: Hca) -> float:
     """Let reads of one device block."""
-    if (hca := pick(world, rng)) is None:
-        return 0.0
     paths = ["", "/ports/1/state", "/ports/1/rate", *(["/device/vpd"] if hca.infiniband else [])]
     path, seconds = rng.choice(paths), lasting(rng)
     world.note(f"{hca.name}: reads{path} block for {seconds} s")
@@ -127,18 +117,16 @@ def tree_fails(world: World, path: str, number: int, seconds: float) -> float:
 
 def break_helpers(
     world: World, seconds: float, kinds: tuple[str, ...], error: Callable[[], Exception]
-) -> None:
+) -> float:
     """Let the helpers of these kinds fail for a while; the first of several errors is raised."""
-    for kind in kinds:
-        world.helper_errors[kind].append(error)
-        world.trouble_with(kind, 1)
 
-    def end() -> None:
+    def count(by: int) -> None:
         for kind in kinds:
-            world.helper_errors[kind].remove(error)
-            world.trouble_with(kind, -1)
+            errors = world.helper_errors[kind]
+            (errors.append if by > 0 else errors.remove)(error)
+            world.trouble_with(kind, by)
 
-    world.at(seconds, end)
+    return world.for_a_while(seconds, count)
 
 
 def out_of_descriptors(world: World, rng: Random) -> float:
@@ -164,17 +152,13 @@ def out_of_threads(world: World, rng: Random) -> float:
     """Refuse new threads: no background work can be done."""
     seconds = lasting(rng)
     world.note(f"no threads for {seconds} s")
-    world.threadless += 1
-    for kind in ("api", "nvml", "smp"):
-        world.trouble_with(kind, 1)
 
-    def end() -> None:
-        world.threadless -= 1
+    def count(by: int) -> None:
+        world.threadless += by
         for kind in ("api", "nvml", "smp"):
-            world.trouble_with(kind, -1)
+            world.trouble_with(kind, by)
 
-    world.at(seconds, end)
-    return seconds
+    return world.for_a_while(seconds, count)
 
 
 def nvml_fails(world: World, rng: Random) -> float:
@@ -184,21 +168,20 @@ def nvml_fails(world: World, rng: Random) -> float:
     gpus = world.node.gpus
     if how == "unloaded":
 
-        def become(by: int, *wakes: Event) -> None:
+        def become(by: int) -> None:
             gpus.unloaded += by
-            world.changed(*wakes)
+            # A driver that loads is bound to the functions of the GPUs.
+            world.changed(*([Event("device", "0000:f0:00.0")] if by < 0 else []))
 
-        become(1)
-        # A driver that loads is bound to the functions of the GPUs.
-        world.at(seconds, partial(become, -1, Event("device", "0000:f0:00.0")))
-        return seconds
+        return world.for_a_while(seconds, become)
     words = {
         "hang": "no answer within 30 s",
         "crash": "killed by SIGSEGV",
         "nonsense": "its answer is not a JSON object",
     }
-    break_helpers(world, seconds, ("nvml",), lambda: Unavailable(f"helper nvml: {words[how]}"))
-    return seconds
+    return break_helpers(
+        world, seconds, ("nvml",), lambda: Unavailable(f"helper nvml: {words[how]}")
+    )
 
 
 def smp_fails(world: World, rng: Random) -> float:
@@ -208,20 +191,18 @@ def smp_fails(world: World, rng: Random) -> float:
         rng.choice(["killed by SIGKILL", "no answer within 10 s", "ended with status 1"]),
     )
     world.note(f"SMP helper: {words} for {seconds} s")
-    break_helpers(world, seconds, ("smp",), lambda: Unavailable(f"helper smp: {words}"))
-    return seconds
+    return break_helpers(world, seconds, ("smp",), lambda: Unavailable(f"helper smp: {words}"))
 
 
 def mute(world: World, seconds: float) -> float:
-    world.muffled += 1
     world.muffled_until = max(world.muffled_until, world.time + seconds)
 
-    def end() -> None:
-        world.muffled -= 1
-        world.wake(Event("resync", "links"))
+    def count(by: int) -> None:
+        world.muffled += by
+        if by < 0:
+            world.wake(Event("resync", "links"))
 
-    world.at(seconds, end)
-    return seconds
+    return world.for_a_while(seconds, count)
 
 
 def ears_die(world: World, rng: Random) -> float:

@@ -15,12 +15,11 @@ def _trouble(world: World, rng: Random, word: str) -> float:
     world.note(f"subnet manager: {word} for {seconds} s")
     world.needs(LONGEST)
 
-    def become(word: str, by: int) -> None:
-        world.node.sa_trouble, world.node.smp_trouble = word, world.node.smp_trouble + by
+    def become(by: int) -> None:
+        world.node.sa_trouble = word if by > 0 else ""
+        world.node.smp_trouble += by
 
-    become(word, 1)
-    world.at(seconds, lambda: become("", -1))
-    return seconds
+    return world.for_a_while(seconds, become)
 
 
 def away(world: World, rng: Random) -> float:

@@ -7,16 +7,15 @@ from functools import partial
 from random import Random
 
 from tests.simulation.fabric import hostile
-from tests.simulation.hardware import bounce, peer_of, pick
+from tests.simulation.hardware import bounce, of_a_port, peer_of, pick
 from tests.simulation.names import P
-from tests.simulation.node import Hca
+from tests.simulation.node import Hca, Peer
 from tests.simulation.world import AN_HOUR, QUIET, World
 
 
-def switch_renamed(world: World, rng: Random) -> float:
+@of_a_port()
+def switch_renamed(world: World, rng: Random, hca: Hca) -> float:
     """Rename a switch, without any event."""
-    if (hca := pick(world, rng)) is None:
-        return 0.0
     world.needs(AN_HOUR)
     hca.peer = replace(hca.peer, device=f"renamed-{rng.randrange(1 << 16)}")
     world.note(f"{hca.name}: its switch is called {hca.peer.device} now")
@@ -29,23 +28,18 @@ def _count(world: World, hca: Hca, faults: str, by: int) -> None:
     world.changed()
 
 
-def switch_silent(world: World, rng: Random) -> float:
+@of_a_port()
+def switch_silent(world: World, rng: Random, hca: Hca) -> float:
     """Stop the LLDP frames or SMP replies of a switch."""
-    if (hca := pick(world, rng)) is None:
-        return 0.0
     seconds = rng.choice([40.0, 130.0, 200.0, 900.0, 2000.0])
     world.needs(2 * seconds + QUIET)
     world.note(f"{hca.name}: its switch is silent for {seconds} s")
-    _count(world, hca, "silent", 1)
-    world.at(seconds, partial(_count, world, hca, "silent", -1))
-    return seconds
+    return world.for_a_while(seconds, partial(_count, world, hca, "silent"))
 
 
-def description_lost(world: World, rng: Random) -> float:
+@of_a_port(lambda hca: hca.infiniband)
+def description_lost(world: World, rng: Random, hca: Hca) -> float:
     """Lose the NodeDescription of a switch for a while, with a bounce of the link or without."""
-    hca = pick(world, rng, lambda hca: hca.infiniband)
-    if hca is None:
-        return 0.0
     seconds, bounces = rng.choice([20.0, 130.0, 900.0, 2000.0]), rng.random() < 0.7
     world.needs(2 * seconds + QUIET)
     world.note(f"{hca.name}: its switch does not give its name for {seconds} s")
@@ -56,11 +50,9 @@ def description_lost(world: World, rng: Random) -> float:
     return seconds + 60.0
 
 
-def switch_boots(world: World, rng: Random) -> float:
+@of_a_port(lambda hca: hca.infiniband)
+def switch_boots(world: World, rng: Random, hca: Hca) -> float:
     """Reboot a switch: its links are down, then it gives factory text for a while."""
-    hca = pick(world, rng, lambda hca: hca.infiniband)
-    if hca is None:
-        return 0.0
     seconds, down = rng.choice([60.0, 300.0, 590.0, 900.0, 2500.0]), rng.choice([2.0, 60.0])
     world.needs(2 * seconds + QUIET)
     world.note(f"{hca.name}: its switch boots, with factory text for {seconds} s")
@@ -70,17 +62,13 @@ def switch_boots(world: World, rng: Random) -> float:
     return down + seconds
 
 
-def switch_says_goodbye(world: World, rng: Random) -> float:
+@of_a_port(lambda hca: not hca.infiniband and hca.up and not hca.silent)
+def switch_says_goodbye(world: World, rng: Random, hca: Hca) -> float:
     """Send a shutdown frame (TTL 0), then nothing for a while."""
-    hca = pick(world, rng, lambda hca: not hca.infiniband and hca.up and not hca.silent)
-    if hca is None:
-        return 0.0
     seconds = rng.choice([5.0, 29.0, 35.0, 300.0])
     world.note(f"{hca.name}: its switch says goodbye for {seconds} s")
     world.speak(hca, ttl=0)
-    _count(world, hca, "silent", 1)
-    world.at(seconds, partial(_count, world, hca, "silent", -1))
-    return seconds
+    return world.for_a_while(seconds, partial(_count, world, hca, "silent"))
 
 
 def odd_ttl(world: World, rng: Random) -> float:
@@ -91,11 +79,9 @@ def odd_ttl(world: World, rng: Random) -> float:
     return 0.0
 
 
-def odd_frame(world: World, rng: Random) -> float:
+@of_a_port(lambda hca: not hca.infiniband and hca.up)
+def odd_frame(world: World, rng: Random, hca: Hca) -> float:  # noqa: ARG001 - a fault
     """Send one contradicting frame, as SONiC does: it first sends a MAC address as its port ID."""
-    hca = pick(world, rng, lambda hca: not hca.infiniband and hca.up)
-    if hca is None:
-        return 0.0
     world.note(f"{hca.name}: one odd frame")
     if ("labels", f"{P}/neighbors.current.{hca.name}.device") not in world.api.fields:
         world.judge.excuse(world.time + 100.0, partial(_is_of, hca.name))  # it may be the first
@@ -103,33 +89,33 @@ def odd_frame(world: World, rng: Random) -> float:
     return 0.0
 
 
-def second_neighbor(world: World, rng: Random) -> float:
+@of_a_port(lambda hca: not hca.infiniband and hca.up)
+def second_neighbor(world: World, rng: Random, hca: Hca) -> float:
     """Send frames of a second neighbor for a while, as through a BMC or a switch that forwards
     LLDP.
     """
-    hca = pick(world, rng, lambda hca: not hca.infiniband and hca.up)
-    if hca is None:
-        return 0.0
     other = replace(peer_of(hca, rng), ttl=60)
     count = rng.randrange(1, 12)
     world.note(f"{hca.name}: a second neighbour {other.device}, {count} frames")
-    hca.guests = (*hca.guests, other)
     for number in range(count):
         world.at(number * 20.0, partial(world.speak, hca, other))
-
-    def leave() -> None:
-        hca.guests = tuple(peer for peer in hca.guests if peer is not other)
-
-    world.at(count * 20.0 + 70.0, leave)
-    return count * 20.0 + 100.0
+    return beside(world, hca, other, count * 20.0 + 70.0) + 30.0
 
 
-def flood(world: World, rng: Random) -> float:
+def beside(world: World, hca: Hca, other: Peer, seconds: float) -> float:
+    """Have a guest at the far end of a cable for a while."""
+
+    def become(by: int) -> None:
+        others = tuple(peer for peer in hca.guests if peer is not other)
+        hca.guests = (*others, other) if by > 0 else others
+
+    return world.for_a_while(seconds, become)
+
+
+@of_a_port(lambda hca: not hca.infiniband and hca.up)
+def flood(world: World, rng: Random, hca: Hca) -> float:
     """Send thousands of frames of unknown senders, well-formed and malformed."""
-    hca = pick(world, rng, lambda hca: not hca.infiniband and hca.up)
-    if hca is None or hca.netdev is None:
-        return 0.0
-    netdev, rounds, size = hca.netdev, rng.randrange(1, 6), rng.choice([10, 60, 300])
+    netdev, rounds, size = str(hca.netdev), rng.randrange(1, 6), rng.choice([10, 60, 300])
     world.note(f"{hca.name}: a flood of {rounds} x {size} frames")
     world.judge.excuse(world.time + rounds * 0.5 + 300.0, partial(_is_of, hca.name))
 

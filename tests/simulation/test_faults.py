@@ -61,7 +61,12 @@ def test_an_hca_that_leaves_the_bus_is_known_until_it_is_back() -> None:
     """Beside drivers that reload, a class that cannot be read, restarts of the agent, and reboots;
     no other HCA is taken for lost.
     """
-    others = [process.rebooted, process.killed, hardware.driver_reloads, sensors.class_fails]
+    others: list[catalog.Fault] = [
+        process.rebooted,
+        process.killed,
+        hardware.driver_reloads,
+        sensors.class_fails,
+    ]
     others += [hardware.device_vanishes, hardware.device_renamed]
     reports = [run(seed, faults=[hardware.device_removed] * 3 + others) for seed in range(CHUNK)]
     assert not [line for report in reports for line in report.violations if "a loss: " in line]

@@ -15,6 +15,7 @@ import random
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from agent.daemon.loop import AwakeClock
@@ -100,6 +101,12 @@ class World:
     def at(self, after: float, do: Callable[[], object]) -> None:
         """Call `do` in so many seconds."""
         heapq.heappush(self._events, (self.time + max(after, 0.0), next(self._numbers), do))
+
+    def for_a_while(self, seconds: float, do: Callable[[int], object]) -> float:
+        """Call `do(1)`, and `do(-1)` in so many seconds; return the seconds."""
+        do(1)
+        self.at(seconds, partial(do, -1))
+        return seconds
 
     def note(self, text: str) -> None:
         """Add a line to the timeline."""
