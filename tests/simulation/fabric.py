@@ -11,11 +11,11 @@ from typing import Any
 
 from agent.infiniband import sa
 from agent.infiniband.devices import SubnetPort
-from agent.infiniband.smp import Attribute, get
 from tests.simulation.node import Gpus, Hca, Node, Peer
+from tests.support import gpus as of_nvml
 from tests.support import sas
 from tests.support.lldp_frames import END, capabilities, ethernet, identity, tlv
-from tests.support.smps import node_info, reply
+from tests.support.smps import answer, exchanges
 
 BRIDGE = 4
 FACTORY = b"Quantum Mellanox Technologies"
@@ -65,12 +65,7 @@ def administrator(node: Node, places: Iterable[SubnetPort]) -> dict[str, Any]:
 
 
 def _administered(node: Node, hca: Hca, place: SubnetPort) -> dict[str, Any]:
-    told = {
-        "device": place.device,
-        "port": place.number,
-        "exchanges": [],
-        "text": "it is simulated",
-    }
+    told = answer(place.device, place.number, exchanges=[], text="it is simulated")
     if node.sa_trouble or not hca.up:
         return told | {"error": "sa-busy" if node.sa_trouble == "busy" else "no-answer"}
     if place.lid != node.lid(hca):
@@ -82,23 +77,21 @@ def _administered(node: Node, hca: Hca, place: SubnetPort) -> dict[str, Any]:
         (links, sas.link(place.lid + 1, int(hca.peer.port), place.lid)),
         (nodes, sas.node(place.lid + 1, name, guid=int(hca.peer.guid, 16))),
     )
-    exchanges = [
+    told_by_sa = [
         {"request": request.hex(), "reply": sas.reply(request, record).hex(), "error": None}
         for request, record in answers
     ]
-    return told | {"exchanges": exchanges, "error": None, "text": None}
+    return told | {"exchanges": told_by_sa, "error": None, "text": None}
 
 
 def _asked(hca: Hca | None, device: str, port: int, *, refused: bool) -> dict[str, Any]:
-    told = {"device": device, "port": port, "exchanges": [], "error": None, "text": None}
     if refused:
-        return told | {"error": "refused", "text": f"{device}: umad_register: refused"}
+        text = f"{device}: umad_register: refused"
+        return answer(device, port, exchanges=[], error="refused", text=text)
     if hca is None or not hca.shown or not hca.up or hca.silent:
-        return told | {"error": "no-answer"}
-    far = int(hca.peer.port)
-    asked = [get(Attribute.NODE_INFO, 1, port), get(Attribute.NODE_DESCRIPTION, 2, port)]
-    data = [node_info(guid=int(hca.peer.guid, 16), local_port=far), _description(hca)]
-    return told | {"exchanges": [*map(_exchange, asked, data)]}
+        return answer(device, port, exchanges=[], error="no-answer")
+    ends = {"guid": int(hca.peer.guid, 16), "local_port": int(hca.peer.port)}
+    return answer(device, port, exchanges=exchanges(_description(hca), port=port, **ends))
 
 
 def _description(hca: Hca) -> bytes | None:
@@ -108,34 +101,20 @@ def _description(hca: Hca) -> bytes | None:
     return FACTORY if hca.factory else f"MF0;{hca.peer.device}:MQM9700/U1".encode()
 
 
-def _exchange(request: bytes, data: bytes | None) -> dict[str, Any]:
-    if data is None:
-        return {"request": request.hex(), "reply": None, "error": "no-answer"}
-    return {"request": request.hex(), "reply": reply(request, data).hex(), "error": None}
-
-
 def nvml(gpus: Gpus) -> dict[str, Any]:
     """The NVML helper's answer."""
-    found = [_gpu(gpus, index) for index in range(gpus.count)]
     refused = {"call": "nvmlInit_v2", "code": 9, "text": "Driver Not Loaded"}
-    return {"error": refused if gpus.unloaded else None, "count": len(found), "gpus": found}
+    found = [_gpu(gpus, index) for index in range(gpus.count)]
+    return of_nvml.answer(*found, error=refused if gpus.unloaded else None)
 
 
 def _gpu(gpus: Gpus, index: int) -> dict[str, Any]:
-    elsewhere = gpus.odd and 0 < index == gpus.count - 1
-    fabric = {
-        "version": 0x03000028,
-        "cluster_uuid": gpus.cluster,
-        "status": gpus.status,
-        "clique_id": gpus.clique + elsewhere,
-        "state": gpus.state,
-        "health_mask": 0x51AA,
-        "health_summary": 1,
-    }
+    clique = gpus.clique + (gpus.odd and 0 < index == gpus.count - 1)
+    fabric = {"cluster_uuid": gpus.cluster, "status": gpus.status, "state": gpus.state}
     return {
+        **of_nvml.GPU,
         "index": index,
         "uuid": f"GPU-{index}",
         "pci": f"00000000:{0x81 + index:02X}:00.0",
-        "error": None,
-        "fabric": fabric,
+        "fabric": {**of_nvml.FABRIC, **fabric, "clique_id": clique},
     }
