@@ -29,12 +29,11 @@ from agent.kube.negotiation import negotiate
 from agent.kube.nodes import ask, get_node
 from benchmarks.server_meter import Meter, Reading
 from tests.support.kube.agents import install
-from tests.support.kube.wire import Clock
 from tests.support.kube.cluster import Cluster
 from tests.support.kube.fleet import KEYS
 from tests.support.kube.population import Member, populate
 from tests.support.kube.programs import missing
-from tests.support.kube.wire import Wire
+from tests.support.kube.wire import Clock, Wire
 
 IDLE = 10.0  # seconds
 WATCHERS = 20

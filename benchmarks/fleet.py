@@ -25,10 +25,9 @@ from pathlib import Path
 from typing import IO
 
 from tests.support.fleet_nodes import RAILS, UNIT, leaf, node, whole
-from tests.support.kube.wire import Clock
 from tests.support.kube.cluster import Cluster
 from tests.support.kube.programs import missing
-from tests.support.kube.wire import Wire
+from tests.support.kube.wire import Clock, Wire
 
 ROUNDS = 3
 IMAGES = 20

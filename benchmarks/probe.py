@@ -26,14 +26,13 @@ from pathlib import Path
 
 from agent.host import Host
 from agent.sysfs.reader import LiveRoot
+from benchmarks.rack import ENVIRONMENT
 from tests.support.sources import read_rdma
 
 DEVICES = 16
 ROUNDS = 31
 SCRAPES = 300
 RAILS = Path(__file__).parents[1] / "sysfs_fixtures/dgx-h100"
-# Python compiles no module anew that was started once.
-ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
 
 DEVICE = {
     "node_type": "1: CA",

@@ -41,6 +41,8 @@ from tests.support.sysfs_on_disk import lay, rewrite
 PORTS = 8
 GPUS = 8
 REPO = str(Path(__file__).parents[1])
+# Python compiles no module anew that was started once.
+ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
 SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1  # include/uapi/linux/sockios.h, if.h
 UP, DOWN = "4: ACTIVE", "1: DOWN"
 _IFREQ = struct.Struct("16sh14x")
@@ -188,9 +190,8 @@ class Rack:
             process.wait(20)
 
     def _environment(self) -> dict[str, str]:
-        ours = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
         libraries = (
             f"{self.folder}:{self.folder / 'nvml'}"  # found there as libraries are found on a node
         )
         found = {"LD_LIBRARY_PATH": libraries, "STAND_IN_NVML": str(self.folder / "nvml/plan")}
-        return ours | found | {"PYTHONPATH": REPO}
+        return ENVIRONMENT | found | {"PYTHONPATH": REPO}

@@ -34,12 +34,11 @@ from dataclasses import dataclass
 from agent.kube.api import TIMEOUT
 from benchmarks.server_meter import Meter, Reading
 from tests.support.kube.agents import install
-from tests.support.kube.wire import Clock
 from tests.support.kube.cluster import Cluster
 from tests.support.kube.fleet import Agent, Fleet
 from tests.support.kube.population import populate
 from tests.support.kube.programs import missing
-from tests.support.kube.wire import Asked, Wire
+from tests.support.kube.wire import Asked, Clock, Wire
 
 AWAY = 600.0  # seconds
 FAST = 10.0

@@ -1,6 +1,7 @@
-"""Random faults by seed: no label is wrong, and the agent keeps running.
+"""Random faults by seed, and each fault with each change of the node in whatever order they come:
+no label is wrong, and the agent keeps running.
 
-`python -m tests.simulation` runs more seeds.
+`python -m tests.simulation` runs more seeds; with `--combinations ""`, all of the product.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ from typing import Any
 
 import pytest
 
-from tests.simulation import catalog, hardware, no_backend, process, sensors, subnet
+from tests.simulation import catalog, combinations, hardware, no_backend, process, sensors, switches
 from tests.simulation.node import Gpus, Node
 from tests.simulation.scenario import play, run
 from tests.simulation.world import World
 
 SCENARIOS, CHUNK = 60, 5
+PAIRS = [*combinations.cases(every=False)]
+STEP = 31  # one pair of so many; the sweep takes all
 
 
 def few(count: int, *seeds: int) -> list[Any]:
@@ -120,9 +123,9 @@ def test_neighbors_by_the_subnet_administrator(seed: int) -> None:
         process.killed,
         hardware.link_flaps,
     ]
-    faults += [subnet.away, subnet.busy, subnet.lids_moved]
+    faults += [switches.manager_away, switches.manager_busy, switches.lids_moved]
     world = World(node, seed)
-    world.needs(subnet.LONGEST)
+    world.needs(switches.SWEPT)
     report = play(world, seed, rng, rng.sample(faults * 2, 8), 7200.0)
     assert not report.violations, report.told()
     labels = world.api.fields
@@ -136,3 +139,17 @@ def test_a_seed_is_a_whole_story() -> None:
     first, second = run(3), run(3)
     assert first.timeline == second.timeline
     assert first.counts == second.counts
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=() if number % STEP == 0 else pytest.mark.sweep)
+        for number, case in enumerate(PAIRS)
+    ],
+    ids=str,
+)
+def test_no_order_of_fault_and_change_makes_a_label_wrong(case: combinations.Case) -> None:
+    """The agent is killed, and the node boots again, in between or not."""
+    report = combinations.run(case)
+    assert not report.violations, report.told()

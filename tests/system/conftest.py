@@ -26,7 +26,7 @@ GROUPS = {
     ),
     "boot": (
         *("test_probe.py", "test_capture_soft_roce.py", "test_wakeups.py", "test_neighbors.py"),
-        *("test_machine.py", "test_refused_smps.py", "test_broken_nic.py"),
+        *("test_machine.py", "test_broken_nic.py"),
     ),
 }
 GROUP_OF = {name: group for group, names in GROUPS.items() for name in names}

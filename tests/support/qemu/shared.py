@@ -41,7 +41,7 @@ echo 1 >/sys/bus/netdevsim/del_device # its netdev cannot be deleted by itself
 SCRIPTS = {
     "test_probe": TOUR,
     "test_capture_soft_roce": NODE,
-    "test_refused_smps": REFUSED,
+    "test_machine": REFUSED,
     "test_wakeups": 'exec "$PYTHON" -m tests.support.qemu.waking_node\n',
     "test_broken_nic": BROKEN,
     "test_neighbors": 'exec "$PYTHON" -m tests.support.qemu.cabled_node\n',

@@ -1,7 +1,8 @@
-"""The emulated machine: the boot that others share, and what ends one."""
+"""The emulated machine: the boot that others share, what ends one, and SMPs on it."""
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -96,3 +97,10 @@ def _processes_in(folder: Path) -> list[str]:
         except OSError:
             continue
     return found
+
+
+@pytest.mark.parametrize("word", ["no-umad", "refused", "not-permitted"])
+def test_a_real_kernel_refuses_in_words(shared: Shared, word: str) -> None:
+    """Soft-RoCE without ib_umad, with it, and with a device node that we may not open."""
+    [port] = json.loads((shared.results("test_machine") / word).read_text())["ports"]
+    assert port["error"] == word, port["text"]
