@@ -100,9 +100,9 @@ def findings(links: Sequence[UnstableLink], every: Iterable[Ending]) -> Iterator
             for link in same:
                 del left[link.ref]
     for link in left.values():
-        sentence = SENTENCES[link.bad.end].format(near=link.near, far=link.far)
-        text = f"{sentence}, last at {_last([link])}."
-        yield _finding([link], text, {"bad-end": link.bad.end})
+        sentence, last = SENTENCES[link.bad.end], utc(link.bad.time)
+        text = f"{sentence.format(near=link.near, far=link.far)}, last at {last}."
+        yield _finding([link], text, {"bad-end": link.bad.end, "last-errors": last})
 
 
 def _groups(ending: Ending) -> Iterator[Common]:
@@ -126,10 +126,6 @@ def _chance(bad: int, size: int, share: float) -> float:
         chance += term
         term *= (size - count) / (count + 1) * share / (1 - share)
     return chance
-
-
-def _last(links: Iterable[UnstableLink]) -> str:
-    return utc(max(link.bad.time for link in links))
 
 
 SENTENCES = {
@@ -164,8 +160,9 @@ def _of_group(kind: str, links: Sequence[UnstableLink], size: int) -> Finding:
             subject = f"ports {block * BLOCK + 1} to {block * BLOCK + BLOCK} of {leaf}"
             count, key = f"{len(links)} of {many(size, 'link')} there", [*key, str(block)]
         fix = f"ports {ports}, to {of_nodes}: look at the switch's side before any cable"
-    text = f"Look at {subject}: {count} have errors, last at {_last(links)}: {fix}."
-    facts = {"common": kind, "bad-links": str(len(links)), "links": str(size)}
+    last = utc(max(link.bad.time for link in links))
+    text = f"Look at {subject}: {count} have errors, last at {last}: {fix}."
+    facts = {"common": kind, "bad-links": len(links), "links": size, "last-errors": last}
     return _finding(links, text, facts, key)
 
 
@@ -182,7 +179,7 @@ def _finding(
         [link.ref for link in links],
         text,
         key=key,
-        facts={**of_plan, **facts, "last-errors": _last(links)},
+        facts={**of_plan, **facts},
         moves=tuple(link.move for link in links),
         actual=first.move.actual,
     )

@@ -47,8 +47,16 @@ class PlanContent:
 
     @cached_property
     def text(self) -> str:
-        """The text: UTF-8 or UTF-16, else Latin-1 with a note."""
-        encoding = "utf-16" if self.data.startswith(_UTF16) else _utf16_of(self.data) or "utf-8"
+        """The text: UTF-8 or UTF-16, else Latin-1 with a note.
+
+        Without a byte order mark, every other byte of Latin text in UTF-16 is zero, and no byte of
+        a text in another encoding.
+        """
+        even, odd = (self.data[start:4096:2].count(0) for start in (0, 1))
+        encoding = "utf-16" if self.data.startswith(_UTF16) else "utf-8"
+        least = max(4 * min(even, odd) + 1, len(self.data[1:4096:2]) // 4)
+        if encoding == "utf-8" and max(even, odd) >= least:
+            encoding = "utf-16-le" if odd > even else "utf-16-be"
         try:
             text = self.data.decode(encoding)
         except UnicodeDecodeError:
@@ -113,18 +121,6 @@ class PlanContent:
         """Drop the text and the document, of which the caller has what it needs."""
         self.__dict__.pop("text", None)
         self.__dict__.pop("json", None)
-
-
-def _utf16_of(data: bytes) -> str | None:
-    """Return the form of UTF-16 of a text without a byte order mark; None for any other text.
-
-    Every other byte of Latin text is zero, and no byte of a text in another encoding.
-    """
-    even, odd = (data[start:4096:2] for start in (0, 1))
-    zeros = even.count(0), odd.count(0)
-    if max(zeros) <= 4 * min(zeros) or max(zeros) < len(odd) // 4:
-        return None
-    return "utf-16-le" if zeros[1] > zeros[0] else "utf-16-be"
 
 
 def load(path: str, columns: Columns = NO_FIELDS) -> PlanContent:

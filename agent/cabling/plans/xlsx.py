@@ -209,32 +209,27 @@ def _parser(part: Any, sheet: Any, struck: Collection[int], crossed: set[int]) -
 
 
 def _texts(cells: list[dict[str, Any]]) -> list[str]:
-    """Return the texts of a row by column, whatever the order of its cells."""
+    """Return the texts of a row by column, whatever the order of its cells.
+
+    A cell is as it is shown: `5` of the number 5.0, `2026-01-02` of a date, `TRUE`.
+    """
     texts: dict[int, str] = {}
     for cell in cells:
-        column = cell["column"]
+        column, value = cell["column"], cell["value"]
         if column in texts:
             raise ValueError(f"two cells in column {column} of row {cell['row']}")
-        if (text := _text(cell["value"])) and column > MAX_COLUMNS:
+        if isinstance(value, bool):
+            value = str(value).upper()
+        elif isinstance(value, datetime) and value.time() == time():
+            value = value.date()
+        elif isinstance(value, float) and value.is_integer():
+            value = int(value)
+        text = "" if value is None else str(value)
+        if text and column > MAX_COLUMNS:
             raise ValueError(f"a text in column {column}; {MAX_COLUMNS} columns are read")
         if column <= MAX_COLUMNS:
             texts[column] = text
     return [texts.get(column, "") for column in range(1, max(texts, default=0) + 1)]
-
-
-def _text(value: Any) -> str:
-    """Return a cell as it is shown: `5` of the number 5.0, `2026-01-02` of a date, `TRUE`."""
-    if isinstance(value, str):
-        return value
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return str(value).upper()
-    if isinstance(value, datetime) and value.time() == time():
-        return str(value.date())
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return str(value)
 
 
 def _reason(error: Exception) -> str:
