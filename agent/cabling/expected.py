@@ -125,11 +125,6 @@ class Expected(NamedTuple):
         )
 
     @property
-    def switches(self) -> frozenset[str]:
-        """The names of all switches."""
-        return self.devices.union(row.device for row in self.rows if row.device)
-
-    @property
     def stated(self) -> tuple[object, ...]:
         """The part of the plan that concerns this node."""
         return self.rows, self.speed, self.leaves, self.ports, self.notes

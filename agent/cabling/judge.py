@@ -87,7 +87,8 @@ class VerifyResult(NamedTuple):
 
 def verify(expected: Expected, node: SeenNode, options: VerifyOptions = DEFAULTS) -> VerifyResult:
     """Compare the expected half with the observed one."""
-    off, draft = options.off | expected.off | unsafe(expected.switches), Draft(node.name)
+    switches = expected.devices.union(row.device for row in expected.rows if row.device)
+    off, draft = options.off | expected.off | unsafe(switches), Draft(node.name)
     mapped = names_of(options.hca_map, node.name)
     every = interfaces.resolve(expected.rows, node, mapped, expected.numbers)
     kept, resolved = _without_ignored(node, every, options)
