@@ -105,8 +105,7 @@ class _Parser:
             self._take("text")
         if self._take("text").lower() != "graph":
             raise self._error("not an undirected graph")
-        if self._next == "text":
-            self._take("text")
+        self._skip("text")
         self._group(0)
         if self._next:
             raise self._error("more than one graph")
@@ -133,25 +132,20 @@ class _Parser:
             raise self._error(f"more than {MAX_DEPTH} subgraphs in each other")
         outside = self._edge
         self._take("{")
-        while self._next != "}":
-            if self._next in {";", ","}:
-                self._take(self._next)
-            elif self._next == "{":
+        while not self._skip("}"):
+            if self._next == "{":
                 self._group(depth + 1)
-            else:
+            elif not self._skip(";", ","):
                 self._statement(depth)
-        self._take("}")
         self._edge = outside
 
     def _statement(self, depth: int) -> None:
         row = self._row
         first = self._take("text")
         if first.lower() == "subgraph" and self._next in {"text", "{"}:
-            if self._next == "text":
-                self._take("text")
+            self._skip("text")
             self._group(depth + 1)
-        elif self._next == "=":
-            self._take("=")
+        elif self._skip("="):
             self._graph[first] = self._take("text")
         elif first.lower() in _KEYWORDS and self._next == "[":
             attributes = self._attributes()
@@ -161,37 +155,38 @@ class _Parser:
                 self._edge = {**self._edge, **attributes}
         else:
             a = self._node(first)
-            if self._next != "--":
+            if not self._skip("--"):
                 self._attributes()
                 return
-            self._take("--")
             b = self._node(self._take("text"))
             if self._next in {"--", "->"}:
                 raise self._error("a chain of edges")
             self._edges.append((a, b, {**self._edge, **self._attributes()}, row))
 
     def _node(self, name: str) -> EdgeEnd:
-        if self._next != ":":
+        if not self._skip(":"):
             return name, ""
-        self._take(":")
         port = self._take("text")
-        if self._next == ":":  # a compass point
-            self._take(":")
-            self._take("text")
+        if self._skip(":"):
+            self._take("text")  # a compass point
         return name, port
 
     def _attributes(self) -> dict[str, str]:
         attributes: dict[str, str] = {}
-        while self._next == "[":
-            self._take("[")
-            while self._next != "]":
+        while self._skip("["):
+            while not self._skip("]"):
                 name = self._take("text")
                 self._take("=")
                 attributes[name] = self._take("text")
-                if self._next in {",", ";"}:
-                    self._take(self._next)
-            self._take("]")
+                self._skip(",", ";")
         return attributes
+
+    def _skip(self, *kinds: str) -> bool:
+        """Return True if the next token is of one of these kinds, and go on behind it."""
+        is_next = self._next in kinds
+        if is_next:
+            self._take(self._next)
+        return is_next
 
     def _take(self, kind: str) -> str:
         """Return the text of the next token, which is to be of this kind, and go on."""
