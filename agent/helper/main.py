@@ -86,11 +86,11 @@ def sa(payload: dict[str, Any]) -> dict[str, Any]:
 
 
 def tiers(payload: dict[str, Any]) -> dict[str, Any]:
-    """Explore the switches above leaves; agent/infiniband/tier_query.py has payload and answer."""
-    from agent.infiniband.tier_query import answer
+    """Explore the switches above leaves; `agent.infiniband.query.query_tiers` has in and out."""
+    from agent.infiniband.query import query_tiers
     from agent.infiniband.umad import opener
 
-    return answer(payload, opener(payload.get("library")))
+    return query_tiers(opener(payload.get("library")), payload)
 
 
 def perf(payload: dict[str, Any]) -> dict[str, Any]:
@@ -103,7 +103,7 @@ def perf(payload: dict[str, Any]) -> dict[str, Any]:
     "error": null, "text": null}]}; an END has exchanges, error and text as those of `smp`, and
     agent/infiniband/perf.py decodes it. The time is CLOCK_BOOTTIME.
     """
-    from agent.infiniband.counter_query import CounterQueries
+    from agent.infiniband.query import CounterQueries
     from agent.infiniband.umad import opener
     from agent.sysfs.parse import number
     from agent.sysfs.reader import LiveRoot, Reader

@@ -1,4 +1,7 @@
-"""Query the far ends of InfiniBand ports, in one thread: by SMPs all at once, by the SA in turn.
+"""The queries of InfiniBand ports by the helper (agent/helper/main.py), in one thread.
+
+The far ends of ports are asked for by SMPs all at once, by the SA in turn; the switches above them
+and the counters of links by one question after the other.
 
 Invariant: a port whose SMPs are not answered delays no other. libibumad is not thread-safe, so the
 ports share one poll loop: each has its own descriptor, conversation (agent/infiniband/smp.py),
@@ -15,17 +18,26 @@ import os
 import select
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from agent.errors import Malformed
+from agent.errors import Malformed, Unavailable
 from agent.infiniband import smp
-from agent.infiniband.devices import SA_PORT_LIMIT, SubnetPort
+from agent.infiniband.devices import (
+    SA_PORT_LIMIT,
+    Address,
+    CounterPort,
+    Entries,
+    SubnetPort,
+    address_of,
+)
 from agent.infiniband.smp import PortUnavailable
-from agent.infiniband.umad import TIMEOUT_SLACK, Management, UmadPort
+from agent.infiniband.umad import ROUTED_SMPS, TIMEOUT_SLACK, Management, UmadPort
 from agent.model import IbNeighbor
 from agent.reasons import NeighborReason
+from agent.text import Json
 
 # a UmadPort of a device, a number and a `management` (SMPs without); raises PortUnavailable
 OpenPort = Callable[..., Any]
@@ -34,6 +46,8 @@ OpenPort = Callable[..., Any]
 # recordings of a port have equal requests. One with the subnet administrator begins at random: any
 # node of the partition may send to QP1, and the kernel matches a response by its TransactionID.
 FIRST_TID = 1
+TABLE_TIMEOUT_MS = 5000  # of a subnet's switches, hundreds of segments
+SMP_TIMEOUT_MS, SMP_TRIES = 500, 2
 
 
 @dataclass
@@ -279,3 +293,162 @@ def run_all(queries: list[PortQuery], open_port: OpenPort) -> list[PortQuery]:
         for query in queries:
             query.close()
     return queries
+
+
+def query_tiers(open_port: OpenPort, payload: Json) -> Json:
+    """Explore the switches above the leaves of ports, one question at a time.
+
+    The payload is {"ports": [[PORT, leaf], ...], "seconds": for all questions, "record": bool,
+    "known": {GUID: name}, "timeout_ms": 5000, "smp_timeout_ms": 500, "library": "libibumad.so.3"}.
+    A PORT is as for the verb sa, with [device, number] of what sends its SMPs, or null if it cannot
+    ask; `leaf` is the node GUID of its leaf. For a look at the leaves alone also "lids" and
+    "uplinks", {leaf: [[port, GUID]]}.
+
+    The answer is `as_json` of agent/infiniband/exploration.py, or the fields of its LeafLook, or
+    {"error": one line}; with them {"outcomes": {word: number of questions}}, and if it records
+    {"ports": [...]} as that of the verb sa.
+    """
+    from agent.infiniband.exploration import as_json, counting, explore, look, recording
+
+    administrators = SaQueries(open_port, payload.get("timeout_ms", TABLE_TIMEOUT_MS))
+    smps = SmpQueries(open_port, payload.get("smp_timeout_ms", SMP_TIMEOUT_MS))
+    end = time.monotonic() + payload["seconds"]
+    entries: Entries = {}
+    outcomes: dict[str, int] = {}
+
+    def ask(port: SubnetPort, request: bytes) -> bytes:
+        return (smps if smp.is_smp(request) else administrators).ask(port, request, end)
+
+    told: Json
+    try:
+        ports = [(port and SubnetPort.of(port), leaf) for port, leaf in payload["ports"]]
+        tid = int.from_bytes(os.urandom(4))
+        asking = counting(recording(ask, entries) if payload.get("record") else ask, outcomes)
+        if uplinks := payload.get("uplinks"):
+            known = {leaf: dict(at) for leaf, at in uplinks.items()}
+            told = look(ports, asking, tid, known, payload["lids"])._asdict()
+        else:
+            told = as_json(explore(ports, asking, tid, payload.get("known", {})))
+    except Unavailable as error:
+        told = {"error": str(error)}
+    return told | {"outcomes": outcomes, "ports": [*entries.values()]}
+
+
+class SmpQueries:
+    """Questions by SMPs over directed routes, one at a time; a busy node is asked once more.
+
+    A port is opened once, and stays open until the process ends: there are thousands.
+    """
+
+    def __init__(self, open_port: OpenPort, timeout_ms: int) -> None:
+        self._open_port, self._limits = open_port, (timeout_ms, SMP_TRIES)
+        self._ports: dict[Address, KeptPort] = {}
+
+    def ask(self, port: SubnetPort, request: bytes, end: float) -> bytes:
+        """Return the reply to one request of a port's sender, as `SaQueries.ask` does."""
+        require_time(port, end)
+
+        def question() -> smp.Conversation[None]:
+            with suppress(Malformed):  # of the reply: whoever asks decodes it, too
+                try:
+                    smp.decode((yield request), request)
+                except smp.Busy:
+                    yield request  # once more, at the end of the try
+
+        query = PortQuery(*(port.sender or port.address), *self._limits, question(), end)
+        run_all([query], self._open)
+        return query.last_reply()
+
+    def _open(self, device: str, number: int) -> KeptPort:
+        if (device, number) not in self._ports:
+            port = self._open_port(device, number, management=ROUTED_SMPS)
+            self._ports[device, number] = KeptPort(port)
+        return self._ports[device, number]
+
+
+class KeptPort:
+    """An open port that `close` does not close."""
+
+    def __init__(self, port: UmadPort) -> None:
+        self.fileno, self.send, self.receive = port.fileno, port.send, port.receive
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class CounterQueries:
+    """Readings of the error counters of links, one after the other, each at both ends.
+
+    `lid_of` returns the LID of a local port. A far end that is asked for its LID is so by an SMP
+    over the cable, so its counters cannot be those of a node that got its LID.
+    """
+
+    def __init__(
+        self,
+        open_port: OpenPort,
+        lid_of: Callable[[Address], int | None],
+        timeout_ms: int,
+        tries: int,
+    ) -> None:
+        self._open_port, self._lid_of = open_port, lid_of
+        self._timeout_ms, self._tries = timeout_ms, tries
+
+    def links(self, ports: Iterable[list[Any]]) -> list[Json]:
+        """Read the links of ports (each a CounterPort as JSON has it), those with errors once more.
+
+        Returns the entries of the helper's answer.
+        """
+        entries: list[Json] = []
+        again: list[tuple[CounterPort, list[Json]]] = []
+        for device, number, sender, *far in ports:
+            port = CounterPort(device, number, tuple(sender), *far)
+            reading, is_worth = self.read(port)
+            entry = {"device": device, "port": number, "far_port": port.far_port, "error": None}
+            entries.append(entry | {"text": None, "readings": [reading]})
+            if is_worth and port.again:
+                again.append((port, entries[-1]["readings"]))
+        if again:
+            time.sleep(max(port.again for port, _ in again))
+        for port, readings in again:
+            readings.append(self.read(port)[0])
+        return entries
+
+    def read(self, port: CounterPort) -> tuple[Json, bool]:
+        """Return a reading as the helper writes it, and True if it is worth another."""
+        from agent.infiniband.bad_link import is_worth_another
+
+        near = self._counters(port, self._lid_of(address_of(port)), port.number)
+        lid, far = port.far_lid, None
+        if lid is None:
+            far = self._ask(port.sender, smp.far_lid(port.sender[1], FIRST_TID), self._open_port)
+            lid = far.result
+        if lid is not None:
+            far = self._counters(port, lid, port.far_port)
+        sides = {"near": _side(near), "far": _side(far)}
+        results = [query.result for query in (near, far) if query and query.exchanges]
+        is_worth = any(result and is_worth_another(result) for result in results)
+        return {"time": time.clock_gettime(time.CLOCK_BOOTTIME), **sides}, is_worth
+
+    def _counters(self, port: CounterPort, lid: int | None, number: int) -> PortQuery | None:
+        from agent.infiniband import perf
+
+        if not lid:
+            return None
+        to = Management(perf.CLASS, perf.CLASS_VERSION, lid, perf.require_get)
+        steps = perf.conversation(number, int.from_bytes(os.urandom(4)))
+        return self._ask(address_of(port), steps, partial(self._open_port, management=to))
+
+    def _ask(
+        self, address: Address, steps: smp.Conversation[Any], open_port: OpenPort
+    ) -> PortQuery:
+        query = PortQuery(*address, self._timeout_ms, self._tries, steps)
+        return run_all([query], open_port)[0]
+
+
+def _side(query: PortQuery | None) -> Json:
+    """Return one end of a reading: the exchanges about its counters, or why there are none."""
+    if query is None:
+        return {"exchanges": [], "error": NeighborReason.NO_LID, "text": "it has no LID"}
+    is_read = query.error is None
+    exchanges = [exchange.as_json() for exchange in query.exchanges] if is_read else []
+    return {"exchanges": exchanges, "error": query.error, "text": query.text}
