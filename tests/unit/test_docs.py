@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from textwrap import fill
 
 import click
 import yaml
@@ -159,14 +160,29 @@ def test_names_of_the_contributor_are_in_their_files(repository: Path) -> None:
         assert re.search(rf"\b{name}\b", (repository / path).read_text()), (name, path)
 
 
-def test_the_policy_permits_what_the_agent_writes(repository: Path) -> None:
-    """Each key of the label table that names no interface, and each reason of an Event."""
-    policy = (repository / "manifests/base/policy.yaml").read_text()
-    prefixes = {"P": "prefix", "IB": "ibPrefix"}
+def test_the_policy_permits_what_the_agent_writes(repository: Path, update_golden: bool) -> None:
+    """Each key of the label table that names no interface."""
+    prefixes = {"P": "variables.prefix", "IB": "variables.ibPrefix"}
+    keys, names = ["variables.accelerator"], dict[str, None]()
     for row in LABELS:
         family, slash, name = row.key.partition("/")
         if slash and "{if}" not in name:
-            assert f"variables.{prefixes[family]} + '/{name}'" in policy
+            keys.append(f"{prefixes[family]} + '/{name}'")
+            names[f"'{name}'"] = None
+    truth = ""
+    for name, texts in (("ownKeys", keys), ("formerNames", [*names])):
+        values = fill(
+            f"[{', '.join(texts)}]", 120, initial_indent=" " * 8, subsequent_indent=" " * 8
+        )
+        truth += f"    - name: {name}\n      expression: >-\n{values}\n"
+    path = repository / "manifests/base/policy.yaml"
+    begin = "the rows that name no interface.\n"
+    end = "    - name: foreignLabels\n"
+    assert between(path, begin, end, truth, update=update_golden) == truth
+
+
+def test_the_policy_permits_each_reason_of_an_event(repository: Path) -> None:
+    policy = (repository / "manifests/base/policy.yaml").read_text()
     page = (repository / "docs/daemon.md").read_text()
     for reason in EventReason:
         assert f"'{reason}'" in policy
