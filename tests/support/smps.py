@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -110,3 +111,26 @@ class Fabric:
     def move(self, *numbers: int, to: int = 99) -> None:
         """Plug the cables of these ports, ibpN, into another switch."""
         self.leaves |= {f"ibp{number}": (to, f"leaf{to}") for number in numbers}
+
+
+class AnsweringPort:
+    """A UmadPort: `answer` returns the reply to a request, None for none, or raises."""
+
+    def __init__(self, answer: Callable[[bytes], bytes | None]) -> None:
+        self._answer, self._event = answer, os.eventfd(0)
+        self._reply: bytes | None = None
+
+    def fileno(self) -> int:
+        return self._event
+
+    def send(self, request: bytes, _timeout_ms: int) -> None:
+        self._reply = self._answer(request)
+        if self._reply is not None:
+            os.eventfd_write(self._event, 1)
+
+    def receive(self, _request: bytes) -> bytes | None:
+        os.eventfd_read(self._event)
+        return self._reply
+
+    def close(self) -> None:
+        os.close(self._event)

@@ -18,7 +18,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -32,6 +31,7 @@ from agent.events import netlink
 from agent.helper.process import call
 from tests.support.kernel_tree import bdf, rails
 from tests.support.running import BOOT, Api
+from tests.support.switch import wait_for
 from tests.support.sysfs_on_disk import lay
 
 NIC, SIMULATED = bdf(0), "netdevsim/netdevsim1"
@@ -71,29 +71,21 @@ def state(api: Api) -> dict[str, Any]:
 def steps(api: Api) -> None:
     """Take the steps, and stop the agent."""
     try:
-        wait_for(lambda: TOLD["questions"])
+        wait_for(lambda: TOLD["questions"], PATIENCE)
         TOLD["steps"]["whole"] = state(api)
         (HEALTH / "fail_recover").write_text("Y")
         with suppress(OSError):  # that of the driver, which cannot recover
             (HEALTH / "break_health").write_text("broken")
-        wait_for(lambda: all(state(api).values()))
+        wait_for(lambda: all(state(api).values()), PATIENCE)
         TOLD["steps"]["broken"] = state(api)
         (HEALTH / "fail_recover").write_text("N")
         recover = ("devlink", "health", "recover", SIMULATED, "reporter", "dummy")
         subprocess.run(recover, check=True)
-        wait_for(lambda: not state(api)["metrics"])
+        wait_for(lambda: not state(api)["metrics"], PATIENCE)
         TOLD["steps"]["recovered"] = state(api)
         Path("health.json").write_text(json.dumps(TOLD))
     finally:
         os.kill(os.getpid(), signal.SIGTERM)
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    """Wait until this is so."""
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end, f"not within {PATIENCE} s"
-        time.sleep(0.5)
 
 
 def main() -> None:

@@ -152,31 +152,26 @@ def test_lldp_sockets(image: Image, capability: str, result: int) -> None:
     assert image.python(LISTEN, user="0", add=capability) == f"{result}\n"
 
 
-def test_umad_library(image: Image) -> None:
-    """The image has libibumad with its dependencies, and in it every function that the
-    agent calls.
+SMP = "call('smp', {'ports': [['mlx5_none', 1]]}, 10)['ports'][0]['error']"
+
+
+@pytest.mark.parametrize(
+    ("module", "told", "options", "printed"),
+    [
+        ("infiniband.umad import load", "load()._name", {}, "libibumad.so.3"),
+        ("events.monitor import Monitors", "Monitors().unavailable", {"user": "0"}, "{}"),
+        ("helper.process import call", SMP, {"user": "0"}, "no-umad"),
+    ],
+    ids=["umad", "wakeups", "smp"],
+)
+def test_libraries(
+    image: Image, module: str, told: str, options: dict[str, str], printed: str
+) -> None:
+    """The image has libibumad with its dependencies, and in it every function that the agent
+    calls; link messages and uevents arrive, for pyudev finds libudev; and the child that asks
+    InfiniBand ports is started by the image's own Python, and answers.
     """
-    assert (
-        image.python("from agent.infiniband.umad import load; print(load()._name)")
-        == "libibumad.so.3\n"
-    )
-
-
-def test_wakeups(image: Image) -> None:
-    """Link messages and uevents arrive in the image: pyudev finds libudev, and no library
-    is missing.
-    """
-    code = "from agent.events.monitor import Monitors; print(Monitors().unavailable)"
-    assert image.python(code, user="0") == "{}\n"
-
-
-def test_smp_child(image: Image) -> None:
-    """The child that asks InfiniBand ports is started by the image's own Python, and answers."""
-    code = (
-        "from agent.helper.process import call; "
-        "print(call('smp', {'ports': [['mlx5_none', 1]]}, 10)['ports'][0]['error'])"
-    )
-    assert image.python(code, user="0") == "no-umad\n"
+    assert image.python(f"from agent.{module}; print({told})", **options) == f"{printed}\n"
 
 
 @pytest.mark.parametrize("root", ["/host", "/host/proc/1/root/run/nvidia/driver"])

@@ -11,10 +11,9 @@ from typing import Any
 from agent.errors import Malformed
 from agent.lldp.frame import decode
 from agent.lldp.pcap import read
-from tests.support.lldp_frames import TAGGED, VENDORS
+from tests.support.lldp_frames import TAGGED, VENDORS, scapy_frames
 from tests.support.machines import MACHINES
 from tests.support.real_parts import lacks, require
-from tests.support.scapy_frames import scapy_frames
 
 TSHARK = {
     "source_mac": ("eth.src",),

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from agent.output.formats import FORMATS
+from tests.support.documents import validator
 from tests.support.kernel_tree import NET, card, rails
 from tests.support.kube.agents import ELSEWHERE, HERE, boot
 from tests.support.kube.cluster import Cluster
 from tests.support.kube.command import bwagent
 from tests.support.kube.resident import IB, Agent, P
 from tests.support.machines import MACHINES, document_of
-from tests.support.schemas import validator
 from tests.support.snapshots import FIXTURES
 from tests.support.sysfs_on_disk import lay
 

@@ -29,7 +29,7 @@ from agent.daemon.schedule import (
     Schedule,
     Settings,
 )
-from tests.support.schemas import DOCS
+from tests.support.documents import DOCS
 
 DAY = 24 * 3600.0
 SETTINGS = Settings()

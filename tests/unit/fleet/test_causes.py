@@ -16,9 +16,9 @@ from agent.cabling.seen import SeenEnd
 from agent.fleet.judge import judge as of_fleet
 from agent.fleet.model import Fleet, FleetNode, Nic
 from tests.support import fleets
+from tests.support.documents import Golden, judged_text
 from tests.support.fleet_models import model
 from tests.support.fleets import Cable, End
-from tests.support.golden import Golden, judged_text
 from tests.support.planned_fleets import (
     judge,
     pulled,

@@ -23,7 +23,7 @@ from agent.fleet.halves import Expectations, seen_node
 from agent.fleet.model import FleetNode, FleetPort
 from agent.fleet.page.worklist import stops
 from agent.fleet.report import FORMATS
-from tests.support.golden import Golden, judged_text
+from tests.support.documents import Golden, judged_text
 from tests.support.planned_fleets import (
     cables,
     codes,

@@ -10,9 +10,8 @@ from agent.infiniband.exploration import Exploration
 from agent.infiniband.umad import LIBRARY
 from agent.model import Absent, Failed, Link, Neighbor, Problem, Seen
 from agent.reasons import NeighborReason
-from tests.support.observations import observation
+from tests.support.observations import around, observation
 from tests.support.sas import CABLES, LEAF, Administrator
-from tests.support.surroundings import around
 
 UMADS = {"sys/class/infiniband_mad": ["abi_version", "issm0", "umad0", "umad1"]}
 NEIGHBOR = Neighbor("L90.1.3", "7", None, None)  # type: ignore[arg-type]  # its facts are not read

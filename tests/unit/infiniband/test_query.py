@@ -24,9 +24,8 @@ from tests.support import smps
 from tests.support.perf import NONE, port_counters
 from tests.support.perf import reply as perf_reply
 from tests.support.routes import Routes
-from tests.support.smps import node_info, reply
+from tests.support.smps import AnsweringPort, node_info, reply
 from tests.support.subnets import three_tiers
-from tests.support.umad_ports import AnsweringPort
 
 TIMEOUT_MS = 30
 INFO, DESCRIPTION = (

@@ -7,8 +7,7 @@ import pytest
 from agent.check import Step
 from agent.lldp.checks import checks
 from tests.support.devices import netdev
-from tests.support.observations import PORT, observation
-from tests.support.surroundings import around
+from tests.support.observations import PORT, around, observation
 
 
 def ethernet(*names: str) -> tuple[object, ...]:

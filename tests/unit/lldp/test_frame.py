@@ -23,9 +23,9 @@ from tests.support.lldp_frames import (
     ethernet,
     identity,
     management,
+    scapy_frames,
     tlv,
 )
-from tests.support.scapy_frames import scapy_frames
 
 CHASSIS, PORT, TTL = tlv(1, b"\x04" + MAC), tlv(2, b"\x05swp1"), tlv(3, b"\0\x78")
 PLAIN = CHASSIS + PORT + TTL

@@ -23,11 +23,11 @@ from agent.reasons import HoldReason
 from agent.snapshot.replay import replay
 from agent.sources.observe import observe
 from tests.support.devices import ib
+from tests.support.documents import validator
 from tests.support.machines import FOLDERS, MACHINES, observed
 from tests.support.nodes import LEAF, LEAF_GROUP, SPEED
 from tests.support.observations import observation
 from tests.support.remembering import alone, completed, knowing
-from tests.support.schemas import validator
 
 NAMING = Naming()
 SCHEMA = validator("explain")

@@ -15,9 +15,8 @@ from agent.shell.doctor import lines, of_sources, surroundings
 from agent.sources import NAMES
 from tests.support.documents import between
 from tests.support.kernel_tree import Kernel, host
-from tests.support.observations import observation
+from tests.support.observations import around, observation
 from tests.support.snapshots import FIXTURES, SMALL, bwagent, compressed, lay, members, tar
-from tests.support.surroundings import around
 
 LACKING = [
     ("kubernetes", missing(Step.CLUSTER, "Node n1", "export KUBECONFIG=FILE")),

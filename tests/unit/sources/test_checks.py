@@ -9,8 +9,7 @@ from agent.model import Absent, Failed, Gpu, Problem, RdmaDevice, Seen
 from agent.nvml.decode import RETURNS
 from agent.reasons import HoldReason
 from agent.sources.checks import NO_LIBRARY, of_gpus, of_rdma
-from tests.support.observations import observation
-from tests.support.surroundings import around
+from tests.support.observations import around, observation
 
 CLASS, NET = "sys/class/infiniband", "sys/class/net"
 NONE = "no RDMA device: /sys/class/infiniband is not there"

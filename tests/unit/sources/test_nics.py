@@ -24,8 +24,8 @@ from agent.snapshot.tree import MemoryStore, Tree
 from agent.sources.checks import of_nics
 from agent.sources.observe import observe, read_nics
 from tests.support.devices import assign, eth, ib, netdev, port
+from tests.support.observations import around
 from tests.support.remembering import alone
-from tests.support.surroundings import around
 
 SCHEMA = json.loads(Path("docs/probe.schema.json").read_text())
 MACHINE = "sysfs_fixtures/h200-roce"

@@ -15,7 +15,7 @@ import pytest
 
 from agent.cabling.finding import NODE_CODES
 from agent.verify.command import FORMATS
-from tests.support.schemas import validator
+from tests.support.documents import validator
 from tests.support.snapshots import FIXTURES, Finished, bwagent, complaint
 
 GOLDEN = Path(__file__).parent / "golden"

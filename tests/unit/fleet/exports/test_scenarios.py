@@ -16,7 +16,7 @@ from agent.fleet.exports import FORMATS
 from agent.fleet.exports.topology import Levels
 from agent.fleet.model import ROCE, Fleet, FleetNode
 from agent.kube.managed_fields import Keys
-from tests.support.golden import Golden
+from tests.support.documents import Golden
 from tests.support.wired_fleets import (
     NAMING,
     Rack,

@@ -22,7 +22,7 @@ from agent.fleet.page.worklist import (
     verdict,
 )
 from tests.support import judged
-from tests.support.golden import Golden
+from tests.support.documents import Golden
 
 DOMAIN = ".dc1.example.com"
 REF, OTHER = PortRef("gpu-001", "mlx5_0"), PortRef("gpu-009", "mlx5_0")
