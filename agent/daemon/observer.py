@@ -115,7 +115,8 @@ class Observer:
         boot_id = self._cycle.observation.boot_id if self._cycle else None
         on_node = published(annotation, kept, self.keys, boot_id, globs)
         age = -1.0  # seconds since the last report; only over a boot by the wall clock
-        if annotation and annotation.uptime and boot_id in {annotation.reported.boot_id} - {None}:
+        boot = annotation.reported.boot_id if annotation else None
+        if annotation and annotation.uptime and boot_id is not None and boot == boot_id:
             age = self.host.clock() - annotation.uptime
         if annotation and age < 0:
             at = annotation.reported.time

@@ -25,46 +25,38 @@ def upgraded(document: Json) -> Json:
     table = document.get("switches")
     switches = table if isinstance(table, list) else []
     rows, others = document.get("ports"), document.get("others")
+    verdict = document.get("verdict")
+    if isinstance(verdict, dict) and "findings" in verdict:
+        verdict = None if verdict["findings"] else {**verdict, "verdict": "pass", "findings": 0}
     return {
         **{name: value for name, value in document.items() if name != "switches"},
         "ports": [_row(row, switches) for row in rows] if isinstance(rows, list) else rows,
         "others": [_named(_OTHER, row) for row in others] if isinstance(others, list) else others,
         "unread": {name: document.get(old) for old, name in _SINCE.items()},
         "left_out": document.get("dropped"),
-        "verdict": _verdict(document.get("verdict")),
+        "verdict": verdict,
     }
-
-
-def _verdict(verdict: Any) -> Any:
-    if not isinstance(verdict, dict) or "findings" not in verdict:
-        return verdict
-    return None if verdict["findings"] else {**verdict, "verdict": "pass", "findings": 0}
 
 
 def _row(row: Any, switches: list[Any]) -> Any:
     if not isinstance(row, dict):
         return row
     layer, far = row.get("layer"), row.get("far")
+    if isinstance(far, list) and 1 <= len(far) <= 3:  # its device is a row of the table
+        index, *texts = far
+        is_index = isinstance(index, int) and 0 <= index < len(switches)
+        switch = switches[index] if is_index else None
+        if isinstance(switch, list) and len(switch) == 2:
+            names = "id", "name", "port_id", "port_name"
+            far = dict(zip(names, (*switch, *texts), strict=False))
     usual = {"port": 1, "netdev": row.get("interface"), "node_guid": row.get("port_guid")}
     return {
         **usual,
         **row,
         "layer": _LAYERS.get(layer, layer) if isinstance(layer, str) else layer,
-        "far": _far(far, switches),
+        "far": far,
         "unread": _named(_UNREAD, row.get("unread")),
     }
-
-
-def _far(far: Any, switches: list[Any]) -> Any:
-    """Return a far end whose device is a row of the table of switches."""
-    if not isinstance(far, list) or not 1 <= len(far) <= 3:
-        return far
-    index, *texts = far
-    is_index = isinstance(index, int) and 0 <= index < len(switches)
-    switch = switches[index] if is_index else None
-    if not isinstance(switch, list) or len(switch) != 2:
-        return far
-    return dict(zip(("id", "name", "port_id", "port_name"), (*switch, *texts), strict=False))
 
 
 def _named(names: tuple[str, ...], values: Any) -> Any:
