@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from agent.errors import Malformed
-from agent.infiniband.devices import Address, CounterPort, address_of, by_port
+from agent.infiniband.devices import Address, CounterPort, address_of
+from agent.infiniband.poller import entries_of
 from agent.model import Observation
 from agent.pace import Cadence, Intervals
 from agent.text import Json
@@ -115,10 +115,7 @@ class CounterPoller:
         answer = self.task.take()
         if answer is None:
             return False
-        try:
-            entries = {} if isinstance(answer, Exception) else by_port(answer)
-        except Malformed:
-            entries = {}
+        entries, _ = entries_of(answer)
         chance = self._random()
         for port in self._queried:
             address = address_of(port)

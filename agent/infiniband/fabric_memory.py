@@ -170,14 +170,7 @@ def merge(
     answer = told.tiers
     if not memory.uplinks.keys() & set(leaves):
         memory = NOTHING
-    met = _near(memory.tier_1, memory.tier_2, memory.uplinks) | told.switches.keys()
-    aged = [
-        row
-        if told.by_smps and row.guid not in met
-        else _aged(row, told.switches, now, is_whole=is_whole)
-        for row in memory.switches.values()
-    ]
-    known = {row.guid: row for row in aged if row.end is None or row.end > now}
+    known = _known(memory, told, now, is_whole=is_whole)
     gone = memory.switches.keys() - known.keys()
     uplinks, pending, moved = _ports(memory, leaves, answer.uplinks, gone)
     # what two answers have in common that say the same of the tiers
@@ -231,15 +224,24 @@ def _near(
     return {*tier_1, *tier_2, *(guid for ports in uplinks.values() for guid in ports.values())}
 
 
-def _aged(
-    row: TreeSwitch, switches: Mapping[str, str | None], now: int, *, is_whole: bool
-) -> TreeSwitch:
-    """Return a switch as a table of switches has it, or with the time when it goes."""
-    if row.guid in switches:
-        return TreeSwitch(row.guid, switches[row.guid] or row.name, now)
-    if not is_whole and row.end is None:
-        return row
-    return row._replace(seen=min(row.seen, now), end=min(row.end or now + WEEK, now + WEEK))
+def _known(
+    memory: FabricMemory, told: Exploration, now: int, *, is_whole: bool
+) -> dict[str, TreeSwitch]:
+    """Return the switches as a table of switches has them, or with the time when they go.
+
+    Those whose time is over are left out.
+    """
+    met = _near(memory.tier_1, memory.tier_2, memory.uplinks)
+    known = {}
+    for guid, row in memory.switches.items():
+        end, seen, name = row.end, row.seen, row.name
+        if guid in told.switches:
+            end, seen, name = None, now, told.switches[guid] or name
+        elif (is_whole or end is not None) and (not told.by_smps or guid in met):
+            end, seen = min(end or now + WEEK, now + WEEK), min(seen, now)
+        if end is None or end > now:
+            known[guid] = TreeSwitch(guid, name, seen, end)
+    return known
 
 
 def _ports(
@@ -441,22 +443,23 @@ def _leaf(memory: FabricMemory, leaf: str, left_out: Collection[str]) -> _LeafRo
 
 def read(content: str) -> FabricMemory:
     """Return the memory that a text has; raises Malformed with one line."""
-    try:
-        return _memory(content)
-    except (ValueError, TypeError, RecursionError) as error:
-        raise Malformed(visible(f"not JSON: {error}", MAX_PROBLEM)) from error
-
-
-def _memory(content: str) -> FabricMemory:
     if len(content) > MAX_LENGTH:
         raise Malformed(f"{len(content)} characters, at most {MAX_LENGTH} are allowed")
-    document = json.loads(content)
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise Malformed(visible(f"not JSON: {error}", MAX_PROBLEM)) from error
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise Malformed(f"not a JSON object of schema {SCHEMA}")
     facts, faults = read_facts(document, _DOCUMENT)
     missing = {"time", "due", "switches", "leaves"} - facts.keys()
     if faults or missing:
         raise Malformed(f"malformed or missing: {', '.join(sorted({*faults, *missing}))}")
+    return _memory(facts)
+
+
+def _memory(facts: Json) -> FabricMemory:
+    """Return the memory of these facts; raises Malformed for a switch that has no row."""
     time = facts["time"]
     rows: tuple[_SwitchRow, ...] = facts["switches"]
     switches = {

@@ -147,7 +147,7 @@ class SmpPoller:
         answer = self.task.take()
         if answer is None:
             return False
-        entries, missing = _entries(answer)
+        entries, missing = entries_of(answer)
         failed = answer.get("failed", []) if isinstance(answer, dict) else []
         for address in self._queried:
             port = self._ports.get(address)
@@ -318,7 +318,7 @@ class SaPoller:
         answer = self.task.take()
         if answer is None:
             return False
-        entries, missing = _entries(answer)
+        entries, missing = entries_of(answer)
         for address in self._queried:
             if (port := self._ports.get(address) or self._unread.get(address)) is None:
                 continue
@@ -344,7 +344,7 @@ class SaPoller:
         return min(times, default=math.inf)
 
 
-def _entries(answer: Json | Exception) -> tuple[dict[Address, Json], str]:
+def entries_of(answer: Json | Exception) -> tuple[dict[Address, Json], str]:
     """Return the entries of a helper's answer, and why a port has none."""
     try:
         if isinstance(answer, Exception):
