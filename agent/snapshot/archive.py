@@ -65,7 +65,16 @@ def entries(path: str) -> Contents:
                 raise Malformed(f"{text}, at member {_name(member.name)}")
             contents[_inside(member.name, member.name)] = _content(stream, member, contents)
         stream.drain()
-    return _without_top(contents)
+    # Strip a single top folder, unless it belongs to the tree (sys, class, a device).
+    tops = {path.partition("/")[0] for path in contents if path}
+    top = f"{tops.pop()}/" if len(tops) == 1 else ""
+    if top in {"sys/", "class/"} or any(path.startswith(f"{top}ports/") for path in contents):
+        top = ""
+    return {
+        path.removeprefix(top): data
+        for path, data in contents.items()
+        if path and path.startswith(top)
+    }
 
 
 def _next_member(stream: _Bounded) -> tarfile.TarInfo | None:
@@ -153,17 +162,6 @@ def _inside(path: str, member: str) -> str:
 
 def _name(member: str) -> str:
     return visible(repr(member), MAX_NAME)
-
-
-def _without_top(contents: Contents) -> Contents:
-    """Strip a single top folder, unless it belongs to the tree (sys, class, a device)."""
-    tops = {path.partition("/")[0] for path in contents if path}
-    top = tops.pop() if len(tops) == 1 else ""
-    if top in {"", "sys", "class"} or any(path.startswith(f"{top}/ports/") for path in contents):
-        return {path: data for path, data in contents.items() if path}
-    return {
-        path[len(top) + 1 :]: data for path, data in contents.items() if path.startswith(f"{top}/")
-    }
 
 
 @contextmanager

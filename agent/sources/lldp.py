@@ -155,25 +155,16 @@ def named(facts: LldpNeighbor, own: str | None) -> Neighbor:
     """Return the neighbor under the names that labels are encoded from; `own` is this host's name.
 
     A Port Description that names this host is what an operator wrote about the cable, and not the
-    name of the switch's port.
+    name of the switch's port. It does so by the name up to its first dot, as a word: `gpu-17`,
+    `gpu-17-eth2`, `to gpu-17.example.com eth2` name the host gpu-17; `gpu-170`, `gpu-17-2` and
+    `rack-gpu-17` do not.
     """
     if facts.port_id_subtype in {INTERFACE_NAME, INTERFACE_ALIAS}:
         port_name: str | None = facts.port_id
     else:
         port_name = facts.port_description
-        if port_name and own and _names_host(port_name, own):
+        short = re.escape((own or "").partition(".")[0])
+        word = rf"(?<![A-Za-z0-9-]){short}(?![A-Za-z0-9]|-[0-9])"
+        if port_name and own and re.search(word, port_name, re.IGNORECASE):
             port_name = None
     return Neighbor(facts.system_name or facts.chassis_id, facts.port_id, port_name, facts)
-
-
-def _names_host(text: str, host: str) -> bool:
-    """Return True if a text has the name of a host, up to its first dot, as a word.
-
-    Examples: `gpu-17`, `gpu-17-eth2`, `to gpu-17.example.com eth2` name the host gpu-17; `gpu-170`,
-    `gpu-17-2` and `rack-gpu-17` do not.
-    """
-    short = re.escape(host.partition(".")[0])
-    return (
-        re.search(rf"(?<![A-Za-z0-9-]){short}(?![A-Za-z0-9]|-[0-9])", text, re.IGNORECASE)
-        is not None
-    )
