@@ -130,24 +130,31 @@ def test_a_helper_ends_with_the_command(command: str, sys_root: Path, tmp_path: 
     wait_for(lambda: not any(map(runs, helpers)))
 
 
+def daemon(root: Path, address: str) -> list[str]:
+    """Return the words of a daemon without an API server that serves its page at this address."""
+    where = ("--sysfs-root", str(root), "--kubeconfig", str(kubeconfig(root / "kubeconfig")))
+    return ["run", "--node-name", "n1", "--metrics-address", address, *where]
+
+
+def runs_until_terminated(process: subprocess.Popen[str]) -> None:
+    """Wait until a daemon waits, and end it: it had no fault."""
+    wait_for(lambda: process.poll() is not None or settled(process.pid))
+    process.terminate()
+    _, said = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, "Traceback" in said) == (0, False), said
+
+
 @pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)], ids=str)
-def test_the_daemon_runs_with_closed_descriptors(
-    closed: tuple[int, ...], sys_root: Path, tmp_path: Path
-) -> None:
+def test_the_daemon_runs_with_closed_descriptors(closed: tuple[int, ...], sys_root: Path) -> None:
     """They are /dev/null, and nothing else becomes descriptor 0, 1 or 2."""
-    flags = ["--metrics-address", "127.0.0.1:0", "--sysfs-root", str(sys_root), "--node-name", "n1"]
-    line = [*BWAGENT, "run", *flags, "--kubeconfig", str(kubeconfig(tmp_path / "kubeconfig"))]
+    line = [*BWAGENT, *daemon(sys_root, "127.0.0.1:0")]
     closing = " ".join(f"{number}>&-" for number in closed)
     with start(["sh", "-c", f'exec "$@" {closing}', "sh", *line]) as process:
         wait_for(lambda: any("socket" in name for name in descriptors(process.pid)))
         opened = descriptors(process.pid)[:3]
         assert {opened[number] for number in closed} == {"/dev/null"}
         assert not [name for name in opened if "socket" in name]
-        wait_for(lambda: settled(process.pid))
-        process.terminate()
-        _, said = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0
-    assert "Traceback" not in said
+        runs_until_terminated(process)
 
 
 def descriptors(pid: int) -> list[str]:
@@ -180,9 +187,7 @@ def test_a_limit_of_processes_is_a_sentence(sys_root: Path) -> None:
 
 def test_a_limit_of_processes_ends_the_daemon_in_one_line(sys_root: Path) -> None:
     """Where it cannot have its metrics server."""
-    config = kubeconfig(sys_root / "kubeconfig")
-    flags = ("--sysfs-root", str(sys_root), "--node-name", "n1", "--kubeconfig", str(config))
-    code, said = limited(1, "run", "--metrics-address", "127.0.0.1:0", *flags)
+    code, said = limited(1, *daemon(sys_root, "127.0.0.1:0"))
     assert code == 1
     assert said.splitlines()[-1] == (f"bwagent: metrics server: can't start new thread: {LIMIT}")
 
@@ -191,17 +196,11 @@ def test_a_limit_of_processes_ends_the_daemon_in_one_line(sys_root: Path) -> Non
 def test_a_daemon_of_few_processes_runs_on(sys_root: Path, count: int) -> None:
     """What it cannot start is a line of its log."""
     require(few_processes.missing())
-    config = kubeconfig(sys_root / "kubeconfig")
-    flags = ("--sysfs-root", str(sys_root), "--node-name", "n1", "--kubeconfig", str(config))
-    line = [*BWAGENT, "run", "--metrics-address", "", *flags]
+    line = [*BWAGENT, *daemon(sys_root, "")]
     with few_processes.limited(count) as under, start([*under, *line]) as process:
         assert process.stderr
         assert any(LIMIT in line for line in process.stderr)
-        wait_for(lambda: settled(process.pid))
-        process.terminate()
-        _, said = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0
-    assert "Traceback" not in said
+        runs_until_terminated(process)
 
 
 EARLY = """
@@ -218,15 +217,10 @@ main()
 """
 
 
-def test_an_early_sighup_does_not_end_the_agent(sys_root: Path, tmp_path: Path) -> None:
+def test_an_early_sighup_does_not_end_the_agent(sys_root: Path) -> None:
     """Its default action does, and a DaemonSet's Pod with a shared PID namespace is not PID 1."""
-    path = kubeconfig(tmp_path / "config", "http://127.0.0.1:1")
-    words = ["run", "--node-name", "n1", "--sysfs-root", str(sys_root), "--kubeconfig", str(path)]
-    with start([sys.executable, "-c", EARLY, *words]) as process:
-        wait_for(lambda: process.poll() is not None or settled(process.pid))
-        process.terminate()
-        _, said = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, "Traceback" in said) == (0, False), said
+    with start([sys.executable, "-c", EARLY, *daemon(sys_root, "")]) as process:
+        runs_until_terminated(process)
 
 
 FORK = """
