@@ -19,15 +19,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from pathlib import Path
 from typing import IO
 
 from tests.support.fleet_nodes import RAILS, UNIT, leaf, node, whole
 from tests.support.kube.cluster import Cluster
+from tests.support.kube.population import NODES, each
 from tests.support.kube.programs import missing
-from tests.support.kube.wire import Clock, Wire
 
 ROUNDS = 3
 IMAGES = 20
@@ -142,26 +140,13 @@ def of_command(nodes: str, count: int) -> bool:
     return count > 10_000 or is_below(cost, OF_PLAN)
 
 
-def populate(cluster: Cluster) -> None:
-    """Create the Nodes."""
-    with closing(Wire(cluster.url, cluster.ca, Clock(), kept=True)) as wire:
-
-        def create(number: int) -> None:
-            body = json.dumps({"apiVersion": "v1", "kind": "Node", **node(number)}).encode()
-            headers = {"Content-Type": "application/json"}
-            wire.send("POST", "/api/v1/nodes", cluster.admin, body, headers)
-
-        with ThreadPoolExecutor(4) as pool:
-            list(pool.map(create, range(CROWD)))
-
-
 def of_server() -> None:
     """Measure the pages of an API server."""
     if reason := missing():
         print(f"no API server: {reason}")
         return
     with Cluster() as cluster:
-        populate(cluster)
+        each(cluster, range(CROWD), lambda send, number: send("POST", NODES, node(number)))
         show(f"{CROWD:,} Nodes, API server", measure(SERVER, str(cluster.kubeconfig()), CROWD))
 
 

@@ -5,11 +5,12 @@ token.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from agent.kube import MANAGER
 from agent.kube.annotation import Annotation, render
@@ -23,6 +24,12 @@ MACHINE = Path(__file__).parents[3] / "sysfs_fixtures/cw-h100-ibp"  # eight Infi
 IMAGES = 50  # what a kubelet reports at most (nodeStatusMaxImages)
 THREADS = 4
 NAMESPACE = ACCOUNT = "bwagent"
+NODES = "/api/v1/nodes"
+INVENTORY = 18_000  # characters of the site's annotation
+
+K = TypeVar("K")
+T = TypeVar("T")
+Send = Callable[[str, str, Mapping[str, Any]], dict[str, Any]]  # method, path and body
 
 
 class Member(NamedTuple):
@@ -36,35 +43,36 @@ class Member(NamedTuple):
 
 def populate(cluster: Cluster, count: int, prefix: str) -> list[Member]:
     """Create so many Nodes with their Pods; the manifests are applied already."""
+
+    def member(send: Send, name: str) -> Member:
+        send("POST", NODES, node(name))
+        account = f"/api/v1/namespaces/{NAMESPACE}"
+        uid = send("POST", f"{account}/pods", _pod(name))["metadata"]["uid"]
+        bound = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid}
+        spec = {"audiences": [ISSUER], "expirationSeconds": 7200, "boundObjectRef": bound}
+        answer = send("POST", f"{account}/serviceaccounts/{ACCOUNT}/token", {"spec": spec})
+        return Member(
+            name, answer["status"]["token"], labels(), Annotation(None, BOOT, interfaces())
+        )
+
+    return each(cluster, [f"{prefix}-{number:05}" for number in range(count)], member)
+
+
+def each(cluster: Cluster, names: Iterable[K], make: Callable[[Send, K], T]) -> list[T]:
+    """Return what is made of each name, some at once, over connections that are kept."""
+
+    def send(method: str, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        headers = {"Content-Type": APPLY if method == "PATCH" else "application/json"}
+        status, _, data = wire.send(method, path, cluster.admin, json.dumps(body).encode(), headers)
+        if status not in (200, 201):
+            raise ClusterError(f"{method} {path}: {data[:500].decode(errors='replace')}")
+        return dict(json.loads(data))
+
     with (
         closing(Wire(cluster.url, cluster.ca, Clock(), kept=True)) as wire,
         ThreadPoolExecutor(THREADS) as pool,
     ):
-        return list(
-            pool.map(_maker(cluster, wire), (f"{prefix}-{number:05}" for number in range(count)))
-        )
-
-
-def _maker(cluster: Cluster, wire: Wire) -> Callable[[str], Member]:
-    """Return a function that creates one of them."""
-
-    def create(path: str, body: object) -> dict[str, Any]:
-        headers = {"Content-Type": "application/json"}
-        status, _, data = wire.send("POST", path, cluster.admin, json.dumps(body).encode(), headers)
-        if status != 201:
-            raise ClusterError(f"POST {path}: {data[:500].decode(errors='replace')}")
-        return dict(json.loads(data))
-
-    def member(name: str) -> Member:
-        create("/api/v1/nodes", node(name))
-        uid = create(f"/api/v1/namespaces/{NAMESPACE}/pods", _pod(name))["metadata"]["uid"]
-        bound = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid}
-        spec = {"audiences": [ISSUER], "expirationSeconds": 7200, "boundObjectRef": bound}
-        account = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{ACCOUNT}"
-        token = create(f"{account}/token", {"spec": spec})["status"]["token"]
-        return Member(name, token, labels(), Annotation(None, BOOT, interfaces()))
-
-    return member
+        return list(pool.map(partial(make, send), names))
 
 
 def labels() -> dict[str, str]:
@@ -134,28 +142,19 @@ def _pod(node: str) -> dict[str, Any]:
     return {"metadata": {"name": node}, "spec": spec}
 
 
-INVENTORY = 18_000  # characters of the site's annotation
-NODES = "/api/v1/nodes"
-
-
 def create_fat(cluster: Cluster, names: list[str], inventory: int = INVENTORY) -> None:
     """Create Nodes with the metadata of a fleet that is managed by many: labels and annotations of
     the site, all labels of the agent, and the managedFields of both.
     """
-    with (
-        closing(Wire(cluster.url, cluster.ca, Clock(), kept=True)) as wire,
-        ThreadPoolExecutor(THREADS) as pool,
-    ):
 
-        def make(name: str) -> None:
-            found = node(name)
-            del found["metadata"]["labels"]["scale"]  # which marks the Nodes of a population
-            found["metadata"]["annotations"] = {"site.example/inventory": "x" * inventory}
-            _send(wire, cluster.admin, "POST", NODES, found)
-            applied = f"{NODES}/{name}?fieldManager={MANAGER}"
-            _send(wire, cluster.admin, "PATCH", applied, _labeled(name))
+    def make(send: Send, name: str) -> None:
+        found = node(name)
+        del found["metadata"]["labels"]["scale"]  # which marks the Nodes of a population
+        found["metadata"]["annotations"] = {"site.example/inventory": "x" * inventory}
+        send("POST", NODES, found)
+        send("PATCH", f"{NODES}/{name}?fieldManager={MANAGER}", _labeled(name))
 
-        list(pool.map(make, names))
+    each(cluster, names, make)
 
 
 def _labeled(name: str) -> dict[str, Any]:
@@ -163,13 +162,6 @@ def _labeled(name: str) -> dict[str, Any]:
     annotations = {KEYS.annotation: render(ANNOTATED)}
     metadata = {"name": name, "labels": labels(), "annotations": annotations}
     return {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
-
-
-def _send(wire: Wire, token: str, method: str, path: str, body: Mapping[str, Any]) -> None:
-    headers = {"Content-Type": APPLY if method == "PATCH" else "application/json"}
-    status, _, data = wire.send(method, path, token, json.dumps(body).encode(), headers)
-    if status not in (200, 201):
-        raise ClusterError(f"{method} {path}: {data[:500].decode(errors='replace')}")
 
 
 def huge_labels() -> dict[str, str]:
