@@ -145,9 +145,8 @@ def export(form: str, **flags: Any) -> None:
             raise click.UsageError(f"--{name} has no effect on {form}: {why}")
     from agent import inputs
     from agent.fleet.exports import FORMATS
-    from agent.fleet.exports.kueue import level_fault
     from agent.fleet.exports.text import commented
-    from agent.fleet.exports.topology import placed
+    from agent.fleet.exports.topology import level_fault, placed
 
     naming, levels = inputs.naming(flags), flags["level"]
     if fault := level_fault(naming, levels):

@@ -66,9 +66,8 @@ NO_END = EndLabels()
 
 
 class LabelKeys(NamedTuple):
-    """The keys of a Node's labels, and the agent's among them: of two prefixes that of P."""
+    """The keys of the agent's labels on a Node: of two prefixes that of P."""
 
-    every: tuple[str, ...]
     of_node: dict[str, str]  # by name
     of_ports: dict[str, EndLabels]  # by interface
     twins: tuple[tuple[str, str, str], ...]  # the label, its keys under both prefixes
@@ -88,7 +87,7 @@ class NodeReader:
         metadata, problems = part(document, "metadata"), list[str]()
         texts = _texts(metadata, "labels", problems)
         keys = self._keys(tuple(texts))
-        labels = dict(zip(keys.every, map(intern, texts.values()), strict=True))
+        labels = {intern(key): intern(text) for key, text in texts.items()}
         annotations = _texts(metadata, "annotations", problems)
         if differing := [name for name, key, other in keys.twins if labels[key] != labels[other]]:
             problems.append(f"{_listed(differing)}: other labels under both prefixes")
@@ -155,9 +154,8 @@ class NodeReader:
 
 
 def _label_keys(naming: Naming, keys: Iterable[str]) -> LabelKeys:
-    every = tuple(map(intern, keys))
     families: list[dict[LabelSubject, str]] = [{}, {}]  # of P, of IB
-    for key in every:
+    for key in keys:
         prefix, _, name = key.rpartition("/")
         if prefix and prefix in naming[:2] and (subject := _subject(name)):
             families[prefix != naming.prefix][subject] = key
@@ -174,7 +172,7 @@ def _label_keys(naming: Naming, keys: Iterable[str]) -> LabelKeys:
         for (name, interface), key in twins.items()
         if (name, interface) in values
     )
-    return LabelKeys(every, of_node, of_ports, both)
+    return LabelKeys(of_node, of_ports, both)
 
 
 @lru_cache(MAX_CACHED)

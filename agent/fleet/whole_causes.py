@@ -246,18 +246,17 @@ def moved(cabled: OfNodes, wrong: OfNodes, owners: Mapping[PortRef, str]) -> Ite
 
 def _of_whole(code: str, same: Sequence[ComparedCable], text: str) -> Finding:
     """Return the finding of nodes; its ID is of them alone, as their cables come and go."""
-    names = [*dict.fromkeys(cable.ref.node for cable in same)]
-    return of_cables(code, same, text, names, sorted(names))
+    return of_cables(code, same, text, key=sorted({cable.ref.node for cable in same}))
 
 
 def of_cables(
     code: str,
     same: Sequence[ComparedCable],
     text: str,
-    nodes: Sequence[str],
+    nodes: Sequence[str] = (),
     key: Sequence[object] = (),
 ) -> Finding:
-    """Return the finding of cables, with their moves."""
+    """Return the finding of cables, with their moves; by default its nodes are in their order."""
     return finding(
         code,
         [cable.ref for cable in same],

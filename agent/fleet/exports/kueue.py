@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-from agent.encode import Naming, is_subdomain, key_fault
+from agent.encode import Naming
 from agent.fleet.exports.text import Exported, Quoted, commented, listed, unique, yaml_text
 from agent.fleet.exports.topology import (
     CROSSING,
+    HOST,
     INNER,
-    LEAF_GROUP,
     OUTER,
     Levels,
     Topology,
@@ -27,7 +27,6 @@ from agent.fleet.model import INFINIBAND, ROCE, Fleet
 
 NAME = "bwagent"
 FLAVORS = (INFINIBAND, ROCE)
-HOST = "kubernetes.io/hostname"
 # Labels of the kind of machine: of NVIDIA's and AMD's node labelers, and of clouds.
 PRODUCTS = (
     "nvidia.com/gpu.product",
@@ -112,19 +111,6 @@ def _kinds(topology: Topology, naming: Naming) -> tuple[list[Flavor], list[str]]
         elif of_fabric:
             kinds.append(Flavor(((key, flavor),), *_levels(topology.part(of_fabric), naming)))
     return kinds, notes
-
-
-def level_fault(naming: Naming, given: Levels) -> str | None:
-    """Return why a label that the operator chose is no level above the leaf groups."""
-    taken = {f"{naming.prefix}/{LEAF_GROUP}", naming.accelerator, HOST}
-    for level in given:
-        prefix, slash, name = level.rpartition("/")
-        if (slash and not is_subdomain(prefix)) or key_fault(name):
-            return f"{level[:64]!r} is no label key"
-        if level in taken:
-            return f"{level} is a level already"
-        taken.add(level)
-    return None
 
 
 def _levels(topology: Topology, naming: Naming) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -25,7 +25,7 @@ from operator import itemgetter
 from types import MappingProxyType
 from typing import NamedTuple
 
-from agent.encode import Naming, is_subdomain, is_value
+from agent.encode import Naming, is_subdomain, is_value, key_fault
 from agent.fleet.exports.text import listed
 from agent.fleet.model import Fleet, FleetNode
 from agent.fleet.pattern.infer import infer
@@ -35,6 +35,7 @@ from agent.kube.managed_fields import Keys
 from agent.text import natural
 
 LEAF_GROUP = "leafgroup.current"  # below P
+HOST = "kubernetes.io/hostname"  # the last level of a scheduler that reads labels
 SITE_LEVELS = ("fabric", "superpod")  # the site's own labels below P or IB, outermost first
 INNER, OUTER, CROSSING = "inner", "outer", "crossing"
 # Label keys that may be levels: of Topograph, of AWS, Google, Nebius and OCI, and of the site.
@@ -107,6 +108,19 @@ class Topology:
         )
         groups = tuple(group for group in kept if group.nodes)
         return replace(self, nodes=tuple(nodes), groups=groups, notes=())
+
+
+def level_fault(naming: Naming, given: Levels) -> str | None:
+    """Return why a label that the operator chose is no level above the leaf groups."""
+    taken = {f"{naming.prefix}/{LEAF_GROUP}", naming.accelerator, HOST}
+    for level in given:
+        prefix, slash, name = level.rpartition("/")
+        if (slash and not is_subdomain(prefix)) or key_fault(name):
+            return f"{level[:64]!r} is no label key"
+        if level in taken:
+            return f"{level} is a level already"
+        taken.add(level)
+    return None
 
 
 def placed(fleet: Fleet) -> tuple[Fleet, list[str]]:
