@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from textwrap import fill
 
 import click
 import yaml
@@ -171,10 +170,8 @@ def test_the_policy_permits_what_the_agent_writes(repository: Path, update_golde
             names[f"'{name}'"] = None
     truth = ""
     for name, texts in (("ownKeys", keys), ("formerNames", [*names])):
-        values = fill(
-            f"[{', '.join(texts)}]", 120, initial_indent=" " * 8, subsequent_indent=" " * 8
-        )
-        truth += f"    - name: {name}\n      expression: >-\n{values}\n"
+        values = ",\n        ".join(texts)
+        truth += f"    - name: {name}\n      expression: >-\n        [{values}]\n"
     path = repository / "manifests/base/policy.yaml"
     begin = "the rows that name no interface.\n"
     end = "    - name: foreignLabels\n"
