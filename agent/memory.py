@@ -38,8 +38,6 @@ outlives its last read by more than M2 says; merge is idempotent.
 Times are seconds of CLOCK_BOOTTIME; nothing here reads a clock or a file.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import defaultdict
@@ -186,7 +184,7 @@ class FarEnd(NamedTuple):
         text = (switch_name(name) or guid) if GUID.fullmatch(guid) else name
         return text if _LABELED.search(text) else guid
 
-    def is_same(self, other: FarEnd) -> bool:
+    def is_same(self, other: "FarEnd") -> bool:
         """Return True if it is the same node: by identifier, or by name."""
         return (self.id is not None and self.id == other.id) or self.device == other.device
 
@@ -262,7 +260,7 @@ class Known(NamedTuple):
     was: Mapping[str, FarEnd] = MappingProxyType({})
     now: float = 0.0  # the time of this observation
     started: float = -math.inf  # the start of the agent
-    fabric: FabricMemory | None = None  # the switches above the leaves; None: --tiers is off
+    fabric: "FabricMemory | None" = None  # the switches above the leaves; None: --tiers is off
 
     @property
     def unbound(self) -> list[Fact]:
@@ -731,8 +729,8 @@ def known_of(observation: Observation) -> Known:
 
 
 def remembered(
-    fabric: FabricMemory | None, observation: Observation, known: Known
-) -> FabricMemory | None:
+    fabric: "FabricMemory | None", observation: Observation, known: Known
+) -> "FabricMemory | None":
     """Return what is known of the switches above after an observation that has explored them.
 
     `fabric` was known before. Returned is None if nothing is, or --tiers is off.

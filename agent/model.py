@@ -8,10 +8,9 @@ Invariants:
 
 Rates are in Gb/s, netdev speeds in Mb/s as in the kernel, GUIDs are 16 lower-case hex digits.
 Types are named tuples, since each frozen dataclass adds half a millisecond to every start. `Seen`
-is a dataclass: of a generic named tuple mypy forgets the parameter after isinstance.
+is a dataclass: of a generic named tuple mypy forgets the parameter after isinstance. Annotations
+are no texts here, since typing.NamedTuple compiles each text at every start.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -324,11 +323,11 @@ class Observation(NamedTuple):
     nvml: Seen[tuple[Gpu, ...]] | Absent | Failed = Failed("the GPUs were not queried")
     accelerator: NvlinkDomain = NO_DOMAIN  # over those GPUs
     # the switches above the leaves of `ib`; None: --tiers is off
-    tiers: Seen[Exploration] | Absent | Failed | None = None
+    tiers: "Seen[Exploration] | Absent | Failed | None" = None
     # the error counters of both ends of the links of `ib`; None: not read
-    link_errors: Seen[tuple[LinkErrors, ...]] | Absent | Failed | None = None
+    link_errors: "Seen[tuple[LinkErrors, ...]] | Absent | Failed | None" = None
     # what the drivers of the backend NICs told; None: they were not asked
-    nics: Seen[Nics] | Absent | Failed | None = None
+    nics: "Seen[Nics] | Absent | Failed | None" = None
     off: frozenset[str] = frozenset()  # the sources that --source leaves out
     # the link layers of unread devices that may be the backend (agent/sources/roles.py)
     unread: Mapping[str, str] = MappingProxyType({})
@@ -359,12 +358,12 @@ class Observation(NamedTuple):
         return self.nvml.value if isinstance(self.nvml, Seen) else ()
 
     @property
-    def read_links(self) -> tuple[LinkErrors, ...]:
+    def read_links(self) -> "tuple[LinkErrors, ...]":
         """The links whose error counters were read; none if they could not be."""
         return self.link_errors.value if isinstance(self.link_errors, Seen) else ()
 
     @property
-    def nic_health(self) -> tuple[NicHealth, ...]:
+    def nic_health(self) -> "tuple[NicHealth, ...]":
         """The backend NICs whose driver told its health; none if they could not be asked."""
         return tuple(self.nics.value.health.values()) if isinstance(self.nics, Seen) else ()
 
