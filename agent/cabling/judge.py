@@ -107,8 +107,7 @@ def verify(expected: Expected, node: SeenNode, options: VerifyOptions = DEFAULTS
         *_duplicates(doubled, compared, draft),
         *_of_compared(compared, expected, off, draft),
         *(_unexpected(resolved, kept, draft) if expected.rows else ()),
-        *_missing_interfaces(without, mapped, kept, draft),
-        *_not_compared(without, resolved, kept, draft),
+        *_without_interface(without, resolved, mapped, kept, draft),
         *rates.findings(node, kept, compared, without, expected.speed, draft),
         *pcie.findings(kept, draft),
         *unstable.of_node(kept, compared),
@@ -303,13 +302,19 @@ def _unexpected(resolved: Resolved, node: SeenNode, draft: Draft) -> Iterator[Fi
             yield draft("unexpected", [name], text, actual=actual, facts=facts)
 
 
-def _missing_interfaces(
-    without: Without, hca_map: Mapping[str, str], node: SeenNode, draft: Draft
+def _without_interface(
+    without: Without,
+    resolved: Resolved,
+    hca_map: Mapping[str, str],
+    node: SeenNode,
+    draft: Draft,
 ) -> Iterator[Finding]:
-    """Yield the rows whose interface is not on this node."""
-    for row, reason in without:
-        if reason != interfaces.ABSENT:
-            continue
+    """Yield the rows whose interface is not on this node, and a finding for each other reason.
+
+    If every backend port has a row, a name that is not known is of another port.
+    """
+    by_reason = grouped(without, itemgetter(1))
+    for row, _ in by_reason.pop(interfaces.ABSENT, ()):
         name = interfaces.mapped(row.text, hca_map) or row.text
         pci = node.former.get(name) or pci_address(name.strip())
         on_bus = pci in node.on_bus if pci and node.on_bus else None
@@ -329,20 +334,9 @@ def _missing_interfaces(
             facts={**row.facts, "pci": pci, "on-bus": on_bus},
             key=[row.text, *end],  # rows of a name that is none may be of several cables
         )
-
-
-def _not_compared(
-    without: Without, resolved: Resolved, node: SeenNode, draft: Draft
-) -> Iterator[Finding]:
-    """Yield one finding for each other reason why rows have no interface.
-
-    If every backend port has a row, a name that is not known is of another port.
-    """
     has_all = bool(node.ports) and {row.interface for row in resolved.rows}.issuperset(node.ports)
     low = {*LOW, interfaces.UNKNOWN} if has_all else LOW
-    others = grouped(without, itemgetter(1))
-    others.pop(interfaces.ABSENT, None)
-    for reason, pairs in others.items():
+    for reason, pairs in by_reason.items():
         names = [*dict.fromkeys(row.text for row, _ in pairs)]
         text = f"{listed(names)} of the plan: not verified: {reason}."
         facts = {"reason": reason, "plan": pairs[0][0].place}

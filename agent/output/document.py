@@ -19,12 +19,10 @@ import agent
 from agent.encode import Naming
 from agent.ids import is_named
 from agent.labels.render import Rendered, render
-from agent.memory import Fact, Known
+from agent.memory import Known
 from agent.model import (
     Absent,
     Failed,
-    Link,
-    Neighbor,
     Observation,
     PortRole,
     Problem,
@@ -35,7 +33,7 @@ from agent.output.backend import ABSENT, absent_ports, is_suspect, speed_gbps
 from agent.reasons import HoldReason
 from agent.sources.interfaces import is_unread
 from agent.sources.observe import SOURCES
-from agent.sources.pci import PcieFunction, PciePath
+from agent.sources.pci import PciePath
 from agent.text import Json, natural, utc
 
 SCHEMA = 2
@@ -169,7 +167,20 @@ def document(  # noqa: PLR0913, PLR0917 - all but three are often left out
         "position": observation.position and observation.position._asdict(),
         "tiers": _tiers(observation),
         "link_errors": _link_errors(observation),
-        "nics": _nics(observation),
+        "nics": [
+            {
+                "pci": nic.pci,
+                "driver": nic.driver,
+                "fault": nic.fault,
+                "reporters": [reporter._asdict() for reporter in nic.reporters],
+                "firmware": [
+                    version._asdict() | {"pending": version.is_pending} for version in nic.firmware
+                ],
+            }
+            for nic in observation.nic_health
+        ]
+        if isinstance(observation.nics, Seen)  # else the drivers did not tell
+        else None,
         "problems": [problem._asdict() for problem in problems],
     }
 
@@ -231,24 +242,6 @@ def _link_errors(observation: Observation) -> list[Json]:
     ]
 
 
-def _nics(observation: Observation) -> list[Json] | None:
-    """Return a row for each NIC whose driver told anything; None if the drivers did not."""
-    if not isinstance(observation.nics, Seen):
-        return None
-    return [
-        {
-            "pci": nic.pci,
-            "driver": nic.driver,
-            "fault": nic.fault,
-            "reporters": [reporter._asdict() for reporter in nic.reporters],
-            "firmware": [
-                version._asdict() | {"pending": version.is_pending} for version in nic.firmware
-            ],
-        }
-        for nic in observation.nic_health
-    ]
-
-
 def node_document(
     observation: Observation, known: Known, node_name: str | None, hardware: Hardware
 ) -> Json:
@@ -258,7 +251,23 @@ def node_document(
     return {
         "node": node_name or (observation.node and observation.node.lower()),
         "ports": _ports(observation, known, hardware.counters),
-        "neighbors": [_neighbor(link, neighbor) for link in links for neighbor in link.neighbors],
+        "neighbors": [
+            {
+                "interface": link.interface,
+                "via": neighbor.via,
+                "netdev": link.netdev,
+                "device": neighbor.device,
+                "port_id": neighbor.port_id,
+                "port_name": neighbor.port_name,
+                "selected": neighbor is link.neighbors[0],
+                "ambiguous": len(link.neighbors) > 1,
+                **{name: getattr(neighbor.facts, name, None) for name in NEIGHBOR_FACTS},
+                "last_description": neighbor.last_description,
+                "age_s": neighbor.age,
+            }
+            for link in links
+            for neighbor in link.neighbors
+        ],
         "missing_neighbors": [
             {"interface": link.interface, "reason": link.missing} for link in links if link.missing
         ],
@@ -269,7 +278,15 @@ def node_document(
             {"device": name, "pci": pci, "reason": reason}
             for name, pci, reason in _unread_devices(devices, known)
         ],
-        "lost": [_lost(fact) for fact in known.lost],
+        "lost": [  # labeled ports that left the bus
+            {
+                "interface": fact.interface or None,
+                "pci": fact.function,
+                "port_guid": fact.port_guid,
+                "lost_since": utc(fact.lost_since) if fact.lost_since else None,
+            }
+            for fact in known.lost
+        ],
         "pcie": None if hardware.paths is None else _pcie(hardware.paths),
         "pci_functions": sorted(hardware.functions) or None,
         "netdevs": sorted(hardware.netdevs, key=natural) or None,
@@ -287,31 +304,25 @@ def _unread_devices(
         yield fact.interface or None, fact.function, HoldReason.DEVICE_GONE.text
 
 
-def _lost(fact: Fact) -> Json:
-    """Return the row of a labeled port that left the bus."""
-    return {
-        "interface": fact.interface or None,
-        "pci": fact.function,
-        "port_guid": fact.port_guid,
-        "lost_since": utc(fact.lost_since) if fact.lost_since else None,
-    }
-
-
 def _pcie(paths: Mapping[str, PciePath]) -> list[Json]:
     """Return the rows of the paths of NICs."""
-    return [{"pci": pci, "path": [*map(_function, path)]} for pci, path in paths.items()]
-
-
-def _function(function: PcieFunction) -> Json:
-    """Return the row of a function of a PCIe path."""
-    return {
-        "pci": function.address,
-        "vendor": None if function.vendor is None else f"{function.vendor:04x}",
-        "speed_gts": function.speed,
-        "max_speed_gts": function.max_speed,
-        "width": function.width,
-        "max_width": function.max_width,
-    }
+    return [
+        {
+            "pci": pci,
+            "path": [
+                {
+                    "pci": function.address,
+                    "vendor": None if function.vendor is None else f"{function.vendor:04x}",
+                    "speed_gts": function.speed,
+                    "max_speed_gts": function.max_speed,
+                    "width": function.width,
+                    "max_width": function.max_width,
+                }
+                for function in path
+            ],
+        }
+        for pci, path in paths.items()
+    ]
 
 
 def _hints(observation: Observation, choices: Choices) -> Iterable[Problem]:
@@ -362,20 +373,3 @@ def _ports(
         for port in absent_ports(observation, known)
     ]
     return sorted(rows + absent, key=lambda row: natural(row["interface"])) if absent else rows
-
-
-def _neighbor(link: Link, neighbor: Neighbor) -> Json:
-    """Return the row of a neighbor of a port; the first neighbor is selected."""
-    return {
-        "interface": link.interface,
-        "via": neighbor.via,
-        "netdev": link.netdev,
-        "device": neighbor.device,
-        "port_id": neighbor.port_id,
-        "port_name": neighbor.port_name,
-        "selected": neighbor is link.neighbors[0],
-        "ambiguous": len(link.neighbors) > 1,
-        **{name: getattr(neighbor.facts, name, None) for name in NEIGHBOR_FACTS},
-        "last_description": neighbor.last_description,
-        "age_s": neighbor.age,
-    }

@@ -189,16 +189,12 @@ def _without_text(row: Label, known: Known, layers: Collection[str | None]) -> s
     """Return why the far ends that are there give no text; None if that is no reason."""
     if row.key.endswith(".port-name") and "InfiniBand" not in layers:
         return NO_PORT_NAME
-    return _of_stations(known) if row.key.partition("/")[2] in OF_LEAVES else None
-
-
-def _of_stations(known: Known) -> str | None:
-    """Return the reason why the neighbors that are there are no leaves; None without such ones."""
-    facts = known.facts
     names = [
-        fact.interface for fact in facts if fact.interface and fact.far and fact.far.is_station
+        fact.interface
+        for fact in known.facts
+        if fact.interface and fact.far and fact.far.is_station
     ]
-    if not names:
+    if not names or row.key.partition("/")[2] not in OF_LEAVES:
         return None
     says = "neighbor says that it is" if len(names) == 1 else "neighbors say that they are"
     return f"no leaf: the {says} neither Bridge nor Router: {listed(names)}"
@@ -337,15 +333,10 @@ def neighbor(seen: Observation, _known: Known, interface: str | None) -> Iterabl
         at = seen.time - (selected.age or 0.0)
         for name, value in rows:
             yield Evidence(link.interface, via, subject, name, value, at)
-        yield from _errors(link.interface, seen)
-
-
-def _errors(interface: str, seen: Observation) -> Iterator[Evidence]:
-    """Yield the verdict on the error counters of the link of an interface."""
-    subject = "the counters of both ends of the link"
-    for link in seen.read_links:
-        if link.interface == interface and link.verdict:
-            yield Evidence(interface, "perf", subject, "verdict", link.verdict.text, seen.time)
+        subject = "the counters of both ends of the link"
+        for counted in seen.read_links:
+            if counted.interface == link.interface and (verdict := counted.verdict):
+                yield Evidence(link.interface, "perf", subject, "verdict", verdict.text, seen.time)
 
 
 def leaf_group(seen: Observation, known: Known, _interface: str | None) -> Iterable[Evidence]:

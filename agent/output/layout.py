@@ -69,16 +69,13 @@ def columns(
             if widths[widest] <= MIN_COLUMN_WIDTH:
                 break
             widths[widest] -= 1
-    return [
-        GAP.join(_fit(cell, width, mark) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
-
-
-def _fit(text: str, width: int, mark: str) -> str:
-    """Pad or cut a cell; of an odd number of letters the extra is before `~`, or behind `…`."""
-    if len(text) <= width:
-        return text.ljust(width)
-    kept = width - 1
-    tail = kept // 2 if mark == "~" else kept - kept // 2
-    return f"{text[: kept - tail]}{mark}{text[len(text) - tail :]}"
+    lines = []
+    for row in rows:
+        cells = []
+        for text, width in zip(row, widths, strict=True):
+            kept = width - 1  # of an odd number the extra letter is before `~`, or behind `…`
+            tail = kept // 2 if mark == "~" else kept - kept // 2
+            cut = f"{text[: kept - tail]}{mark}{text[len(text) - tail :]}"
+            cells.append(text.ljust(width) if len(text) <= width else cut)
+        lines.append(GAP.join(cells).rstrip())
+    return lines

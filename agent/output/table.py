@@ -56,17 +56,24 @@ def render(document: Json, *, color: bool) -> str:
     for key, value in document["labels"].items():
         line = f"  {key}={value}"
         labels += [line] if len(line) <= WIDTH else [f"  {key}=", f"    {value}"]
+    at = document["position"]
+    platform = [f"{PlatformPosition(**at)}, slot {at['slot']}, host {at['host']}"] if at else []
+    unstable = (
+        f"{link['interface']}: {link['text']}"
+        for link in document["link_errors"]
+        if link["unstable"]
+    )
     return joined(
         [
             [_headline(document)],
             _port_lines(document, color=color),
             _section("NVLink", _accelerator(document["accelerator"])),
-            _section("Platform", _position(document["position"])),
+            _section("Platform", platform),
             ["Labels", *labels] if labels else [],
             _section("Switches above", _tiers(document["tiers"])),
             _section("Transceivers", _modules(document.get("modules") or [])),
             _section("Backend ports that do not count", _not_counting(document)),
-            _section("Links with errors", _unstable(document["link_errors"])),
+            _section("Links with errors", unstable),
             _section("NICs", _nics(document)),
             _section("Neighbors", _missing_and_ambiguous(document)),
             _section("Backend", _with_role("backend", document["ports"])),
@@ -105,8 +112,9 @@ def _headline(document: Json) -> str:
     backend = [port for port in document["ports"] if _is_backend(port)]
     active = sum(port["state"] == "ACTIVE" and not _is_standby(port) for port in backend)
     ports = f"{active} of {len(backend)} backend ports ACTIVE"
-    speed = document["speed_gbps"]
-    return f"{node}: {flavor}, {'speed unknown' if speed is None else _gbps(speed)}, {ports}"
+    gbps = document["speed_gbps"]
+    speed = "speed unknown" if gbps is None else encode.gbps(gbps)
+    return f"{node}: {flavor}, {speed}, {ports}"
 
 
 def _port_lines(document: Json, *, color: bool) -> list[str]:
@@ -122,8 +130,11 @@ def _port_lines(document: Json, *, color: bool) -> list[str]:
     rows = [_cells(port, selected.get(port["interface"])) for port in ports]
     titles, *lines = columns([TITLES, *rows], "~", FAR_END)
     if color:
-        painted = zip(map(_color, ports), lines, strict=True)
-        lines = [f"\x1b[{COLORS[name]}m{line}\x1b[0m" for name, line in painted]
+        for index, port in enumerate(ports):
+            name = "dim"
+            if _is_backend(port):
+                name = "good" if port["counted_gbps"] else "bad"
+            lines[index] = f"\x1b[{COLORS[name]}m{lines[index]}\x1b[0m"
     return [titles, *lines]
 
 
@@ -132,6 +143,7 @@ def _cells(port: Json, far_end: Json | None) -> tuple[str, ...]:
     is_standby, is_backend = _is_standby(port), _is_backend(port)
     # ports that are not ACTIVE have a rate in sysfs, too, but do not use it
     is_used = port["state"] == "ACTIVE" and not is_standby
+    rate = (port["counted_gbps"] or port["rate_gbps"]) if is_used else None
     neighbor, far_port = "-" if is_backend else "", ""
     if far_end and is_backend:
         neighbor = far_end["device"] or ""
@@ -141,17 +153,10 @@ def _cells(port: Json, far_end: Json | None) -> tuple[str, ...]:
         str(port["role"]),
         LINKS.get(port["link_layer"], port["link_layer"] or "?"),
         "standby" if is_standby else port["state"] or "?",
-        _gbps((port["counted_gbps"] or port["rate_gbps"]) if is_used else None),
+        "-" if rate is None else encode.gbps(rate),
         neighbor,
         far_port,
     )
-
-
-def _color(port: Json) -> str:
-    """Return the color of a port's line, a key of COLORS."""
-    if not _is_backend(port):
-        return "dim"
-    return "good" if port["counted_gbps"] else "bad"
 
 
 def _is_backend(port: Json) -> bool:
@@ -162,11 +167,6 @@ def _is_standby(port: Json) -> bool:
     """Return True for a leg of an ACTIVE bond that carries no traffic itself."""
     is_active_leg = port["leg"] and _is_backend(port) and port["state"] == "ACTIVE"
     return bool(is_active_leg) and port["counted_gbps"] == 0
-
-
-def _gbps(rate: float | None) -> str:
-    """Return a rate in Gb/s as `400G`; `-` for None."""
-    return "-" if rate is None else encode.gbps(rate)
 
 
 def _accelerator(accelerator: dict[str, Any]) -> Iterator[str]:
@@ -183,12 +183,6 @@ def _accelerator(accelerator: dict[str, Any]) -> Iterator[str]:
         yield f"{gpus} GPU{'s' * (gpus != 1)}: {domain}"
     elif accelerator["text"] != SWITCHED_OFF and accelerator["reason"] == AcceleratorReason.FAILED:
         yield AcceleratorReason.FAILED.text
-
-
-def _position(position: Json | None) -> Iterator[str]:
-    """Yield the position of the node in its chassis, if the driver tells one."""
-    if position:
-        yield f"{PlatformPosition(**position)}, slot {position['slot']}, host {position['host']}"
 
 
 def _modules(modules: Iterable[Json]) -> Iterator[str]:
@@ -225,11 +219,6 @@ def _tiers(tiers: Json | None) -> Iterator[str]:
         yield f"tier {row['tier']}: {row['value']}" + (f" and {others} more" if others else "")
     if tiers["reason"]:
         yield f"tier {len(tiers['tiers']) + 1}: none, {tiers['text']}"
-
-
-def _unstable(links: Iterable[Json]) -> Iterator[str]:
-    """Yield the verdict on each link that has errors."""
-    return (f"{link['interface']}: {link['text']}" for link in links if link["unstable"])
 
 
 def _not_counting(document: Json) -> Iterator[str]:
