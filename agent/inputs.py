@@ -1,6 +1,6 @@
 """What the commands work on, by their flags: the Node, the Host, the observation.
 
-As in agent/cli.py, each function imports what it needs itself.
+As in agent/commands.py, each function imports what it needs itself.
 """
 
 from __future__ import annotations

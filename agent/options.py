@@ -26,6 +26,7 @@ Command = Callable[..., None]
 Decorator = Callable[[Command], Command]
 
 PREFIX = "BWAGENT_"
+EXAMPLES = "\b\nExamples:\n  {}\n  {}"  # the end of each command's help
 Flags = dict[str, Any]  # of a command, by their names
 UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 MAX_DURATION = 30 * 24 * 3600.0  # seconds

@@ -16,6 +16,7 @@ from agent.errors import Unavailable
 from agent.exits import print_line, print_text
 from agent.exits import report as complain
 from agent.options import (
+    EXAMPLES,
     CheckedCommand,
     Flags,
     comparison_options,
@@ -38,7 +39,6 @@ FORMER = {
     "slinky": "Topograph reads the labels, as in docs/exports.md",
     "volcano": "its label discoverer makes HyperNodes, as in docs/exports.md",
 }
-EXAMPLES = "\b\nExamples:\n  {}\n  {}"
 WIDTH = 79  # columns of the line of progress
 INTERVAL = 0.2  # seconds between two
 OF_CLUSTER = ("selector", "kubeconfig", "context")

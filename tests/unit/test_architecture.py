@@ -94,7 +94,7 @@ IMPORTS: dict[str, AbstractSet[str]] = {
     },
 }
 # The modules that put the parts together.
-EDGE = {"cli", "inputs"}
+EDGE = {"cli", "commands", "inputs"}
 NO_OBSERVATION = {"model", "check", "folder"}  # of BASE, what the comparison of cables is without
 # All modules that may contain "nvml": adding a data source costs no more places than these.
 NVML = {
@@ -116,6 +116,7 @@ THIRD_PARTY = {
         "cabling.plans.xlsx",
         "cleanup",
         "cli",
+        "commands",
         "events.netlink",
         "exits",
         "fleet.command",

@@ -12,7 +12,7 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agent.cli import cli
+from agent.commands import run
 from agent.encode import tier_keys
 from agent.errors import Malformed
 from agent.options import Duration
@@ -102,7 +102,7 @@ def test_the_bounds_of_times_are_the_agents() -> None:
     faults = (CHART / "templates/_faults.tpl").read_text()
     (given,) = re.findall(r"\$least := dict ([^}]*) }}", faults)
     found = {name: float(least) for name, least in re.findall(r'"(\w+)" ([0-9.]+)', given)}
-    flags = {str(one.name): one.type for one in cli.commands["run"].params}
+    flags = {str(one.name): one.type for one in run.params}
     bounds = {name: kind.least for name, kind in flags.items() if isinstance(kind, Duration)}
     assert {
         re.sub("[A-Z]", lambda one: f"_{one[0].lower()}", name): least

@@ -8,7 +8,8 @@ from typing import Any
 import click
 import pytest
 
-from agent.cli import cli, run
+from agent.cli import cli
+from agent.commands import run
 from agent.daemon.schedule import Settings
 from agent.fleet.command import fleet
 from agent.options import check_tls, duration, unknown
@@ -178,7 +179,7 @@ def test_one_variable_for_all_commands(
     monkeypatch: pytest.MonkeyPatch, command: str, flag: str
 ) -> None:
     """A flag that decides labels has one for all commands; the command's own one wins."""
-    if flag not in {parameter.name for parameter in cli.commands[command].params}:
+    if flag not in {parameter.name for parameter in of_name(command).params}:
         return
     words = ("folder",) if command == "capture" else ()
     common, own = DECIDING[flag]
@@ -203,9 +204,15 @@ def test_a_flag_beats_both_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     assert given("run", "--label-prefix", "c.example")["label_prefix"] == "c.example"
 
 
+def of_name(name: str) -> click.Command:
+    command = cli.get_command(click.Context(cli), name)
+    assert command
+    return command
+
+
 def given(command: str = "run", *words: str) -> dict[str, Any]:
     group = cli.make_context("bwagent", [command], auto_envvar_prefix="BWAGENT")
-    with group, cli.commands[command].make_context(command, list(words), parent=group) as context:
+    with group, of_name(command).make_context(command, list(words), parent=group) as context:
         return dict(context.params)
 
 

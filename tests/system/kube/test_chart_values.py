@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli import cli
+from agent.commands import run
 from tests.support.helm.chart import (
     CHART,
     HelmError,
@@ -335,7 +335,7 @@ def test_every_flag_has_its_value() -> None:
     }
     of_the_pod = {"kubeconfig", "context", "node_name"}
     tls = {"metrics_cert", "metrics_key", "metrics_client_ca"}
-    flags = {str(one.name) for one in cli.commands["run"].params} - of_the_pod - tls
+    flags = {str(one.name) for one in run.params} - of_the_pod - tls
     assert flags <= {words.get(name, name) for name in given}
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agent.cli import cli
+from agent.commands import run
 from agent.options import ForAllCommands
 from tests.support.kube.cluster import Cluster
 from tests.support.kube.deployments import TRANSFORMERS, transformed
@@ -60,12 +60,12 @@ def overlay(request: pytest.FixtureRequest) -> str:
 
 
 def flags() -> set[str]:
-    return {str(parameter.name) for parameter in cli.commands["run"].params}
+    return {str(parameter.name) for parameter in run.params}
 
 
 def common_flags() -> set[str]:
     """Return the flags that have one variable for all commands."""
-    parameters = cli.commands["run"].params
+    parameters = run.params
     return {str(one.name) for one in parameters if isinstance(one, ForAllCommands)}
 
 
