@@ -4,8 +4,6 @@ The rows are in agent/telemetry/metrics.py, which renders them, and for a metric
 in the folder of that source's protocol, which needs no library for that.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Generic, NamedTuple, TypeVar
 

@@ -3,8 +3,6 @@
 The words of a verdict, and of the last errors of a link, stand here, too.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import NamedTuple, Self
 

@@ -14,8 +14,6 @@ The ports of a multi-plane HCA have another device that sends their SMPs, if it 
 (`without_smi`).
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress

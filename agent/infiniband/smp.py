@@ -20,8 +20,6 @@ identifies the neighbor. NodeDescription is requested up to DESCRIPTION_TRIES ti
 switch drops or refuses it; after that it is unknown.
 """
 
-from __future__ import annotations
-
 import enum
 import struct
 from collections.abc import Callable, Generator, Iterable

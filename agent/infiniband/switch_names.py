@@ -15,8 +15,6 @@ Invariants:
 Pure: times are those of the answers, in seconds of a clock that does not jump.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

@@ -8,8 +8,6 @@ A value says why facts that it is made of were not read just now: remembered one
 then, or it lacks them, or the label is frozen: it stays as the Node has it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import NamedTuple

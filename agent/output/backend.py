@@ -3,8 +3,6 @@
 The daemon does not load the document for it.
 """
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 

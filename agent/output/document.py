@@ -8,8 +8,6 @@ Invariants:
 - Text is unaltered; an output for people makes it printable (agent/text.py).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import attrgetter
 from types import MappingProxyType

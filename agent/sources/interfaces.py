@@ -5,8 +5,6 @@ ports of the device have the same role, {device}-{port}; a leg adds its netdev. 
 mlx5_0-3, mlx5_bond_0-eth2.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple

@@ -16,8 +16,6 @@ ids of several models have rows with the PCI subsystem.
 Names: https://pci-ids.ucw.cz. Rates: the data sheets and user manuals that each row names.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple

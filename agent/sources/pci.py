@@ -12,8 +12,6 @@ configuration space.
 Files: Documentation/ABI/testing/sysfs-bus-pci, {current,max}_link_{speed,width}.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterable
 from enum import Enum
@@ -88,7 +86,7 @@ def bonded_functions(devices: Iterable[RdmaDevice]) -> frozenset[str]:
 
 
 def unbound(
-    host: Host, devices: Collection[RdmaDevice], labeled: Labeled, memories: Memories
+    host: Host, devices: Collection[RdmaDevice], labeled: Labeled, memories: "Memories"
 ) -> frozenset[str]:
     """Return the functions on the bus that may be the backend's, and have no RDMA device.
 
@@ -109,7 +107,7 @@ def unbound(
 
 
 def unbound_alike(
-    host: Host, ports: Iterable[PortRole], devices: Collection[RdmaDevice], memories: Memories
+    host: Host, ports: Iterable[PortRole], devices: Collection[RdmaDevice], memories: "Memories"
 ) -> frozenset[str]:
     """Return the NICs of the backend's PCI ids that have no RDMA device."""
     models = {role.device.pci_ids for role in ports if role.backend} - {None}
@@ -124,7 +122,7 @@ def _there(devices: Iterable[RdmaDevice]) -> list[RdmaDevice]:
 
 
 def _without_device(
-    host: Host, functions: set[str], devices: Collection[RdmaDevice], memories: Memories
+    host: Host, functions: set[str], devices: Collection[RdmaDevice], memories: "Memories"
 ) -> frozenset[str]:
     """Return those of the functions that are on the bus and have no device, nor share one."""
     others = {device.pci for device in _there(devices)} | bonded_functions(devices)

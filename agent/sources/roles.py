@@ -15,8 +15,6 @@ from the bus. Where they are not, a node that has labels keeps its roles. One wi
 `undecided` for the time of --hold, and then decides by what it read.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -70,7 +68,7 @@ class Decision(NamedTuple):
 
 
 def decide(
-    evidence: RoleEvidence, globs: Sequence[str] = (), memory: RoleMemory | None = None
+    evidence: RoleEvidence, globs: Sequence[str] = (), memory: "RoleMemory | None" = None
 ) -> Decision:
     """Assign a role to every port of every device that could be read, in natural order.
 

@@ -17,8 +17,6 @@ host bridge counts.
 Files: Documentation/ABI/testing/sysfs-bus-pci. Classes: include/linux/pci_ids.h.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -120,7 +118,7 @@ class Function(NamedTuple):
         """True unless its path, or the ids of a bridge on it, could not be read."""
         return self.bridges is not None and None not in self.bridge_ids
 
-    def distance(self, other: Function) -> str | None:
+    def distance(self, other: "Function") -> str | None:
         """Return PIX, PXB or PHB; None if nothing but the CPU is between."""
         if self.address == other.address:  # a GPU with ports of its own (Gaudi)
             return "PIX"

@@ -18,8 +18,6 @@ of the host's NICs.
 Files: Documentation/ABI/testing/sysfs-class-net; net/core/dev.c, netdev_adjacent_sysfs_add.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
