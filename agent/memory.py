@@ -520,7 +520,9 @@ class Memory:
                 since = int(observation.time)
                 lost.append(row._replace(lost_since=since, far=None, gbps=0.0, bad_link=None))
         new = [role for role in backend if matched[role.interface] is None]
-        read = _read_functions(devices)
+        # The functions whose devices are read; one that is unregistered loses ports first.
+        present = [device for device in devices if device.ports or device.excluded]
+        read = {device.pci for device in present if device.pci and not is_unread(device)}
         self._lost = self._still_lost(lost, new, read - {*now_at.values()}, where)
         self._facts = tuple(row._replace(port=used.get(row, row.port)) for row in self._facts)
         self._ignored = frozenset(read - {role.device.pci for role in backend})
@@ -556,14 +558,20 @@ class Memory:
             fact = fact._replace(gbps=old.gbps, state_since=since, state_why=HoldReason.INCOMPLETE)
         if old.layer not in (None, port.link_layer):  # M2
             old = Fact(role.interface, role.device.pci)
+        kept = fact._replace(last_far=old.last_far, is_earlier=old.is_earlier, via=old.via)
         if link and link.neighbors and port.state != "DOWN":
-            return _with_neighbor(fact, link.neighbors[0], old)
-        fact = fact._replace(last_far=old.last_far, is_earlier=old.is_earlier, via=old.via)
+            neighbor = link.neighbors[0]
+            far = far_end(neighbor)
+            if far.device and not far.is_station:  # a station is no leaf
+                return fact._replace(far=far, last_far=far, via=neighbor.via)
+            if old.last_far is None or (far.is_station and old.last_far.is_same(far)):
+                return fact._replace(far=far)
+            return kept._replace(far=far)
         if link is None and failure is None:  # the source is disabled
-            return fact
+            return kept
         why = _why(port, link, failure, old)
         far_since = None if STAYS[why].far is EVER else _first(old.far_since, now)
-        return fact._replace(far=old.far, far_why=why, far_since=far_since)
+        return kept._replace(far=old.far, far_why=why, far_since=far_since)
 
     def _aged(self, fact: Fact, now: float) -> Fact:
         """Return the fact without the parts whose hold or grace has ended."""
@@ -863,22 +871,6 @@ def _why(port: RdmaPort, link: Link | None, failure: HoldReason | None, row: Fac
     if link and link.is_unasked and row.via == "sa":
         return HoldReason.NOT_ASKED
     return failure or HoldReason.NO_NEIGHBOR
-
-
-def _with_neighbor(fact: Fact, neighbor: Neighbor, old: Fact) -> Fact:
-    """Return the facts of a port whose neighbor is seen; a station is no leaf."""
-    far, last = far_end(neighbor), old.last_far
-    if far.device and not far.is_station:
-        return fact._replace(far=far, last_far=far, via=neighbor.via)
-    if last is None or (far.is_station and last.is_same(far)):
-        return fact._replace(far=far)
-    return fact._replace(far=far, last_far=last, is_earlier=old.is_earlier, via=old.via)
-
-
-def _read_functions(devices: Iterable[RdmaDevice]) -> set[str]:
-    """Return the functions whose devices are read; one that is unregistered loses ports first."""
-    present = [device for device in devices if device.ports or device.excluded]
-    return {device.pci for device in present if device.pci and not is_unread(device)}
 
 
 def _fate(row: Fact, devices: Collection[RdmaDevice], where: Where) -> HoldReason | Place | None:

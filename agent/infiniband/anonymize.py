@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from agent import node_description as nodedesc
 from agent.errors import Malformed, Unavailable
@@ -130,9 +130,10 @@ def _rebuilt_sa(exchange: Exchange, names: Names) -> Exchange:
         records = list(sa.decode(exchange.reply, request))
         if request[_ATTRIBUTE] == sa.RecordType.NODE_RECORD:
             # in the order of names, so that the first switch of a tier stays the first
+            nodes = [(record, *sa.node_record(record)) for record in records]
+            nodes.sort(key=lambda node: (natural(nodedesc.text(node[3])), node[2]))
             hidden = {}
-            for record in sorted(records, key=_described):
-                lid, info, field = sa.node_record(record)
+            for record, lid, info, field in nodes:
                 kind = "switch" if info[_NODE_TYPE] == _SWITCH else "peer"
                 text = _description(nodedesc.text(field), kind, names).encode()[: len(field)]
                 head = lid.to_bytes(2, "big") + b"\0\0" + _with_guids(info, names)
@@ -143,11 +144,6 @@ def _rebuilt_sa(exchange: Exchange, names: Names) -> Exchange:
     except Malformed:
         return Exchange(request, None, "malformed")
     return Exchange(request, sa.encode(request, records), exchange.error)
-
-
-def _described(record: bytes) -> tuple[Any, bytes]:
-    _, info, description = sa.node_record(record)
-    return natural(nodedesc.text(description)), info
 
 
 def _with_guids(info: bytes, names: Names) -> bytes:

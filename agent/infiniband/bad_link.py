@@ -104,12 +104,15 @@ def rise(end: EndReadings) -> Rise | str:
 def judge(near: EndReadings, far: EndReadings, seconds: float, far_name: str) -> LinkVerdict:
     """Return the verdict by the readings of both ends, `seconds` apart."""
     of_near, of_far = rise(near), rise(far)
-    of_ends = ((of_near, RECEIVED, "this end"), (of_far, (*RECEIVED, REMOTE), far_name))
-    has_errors = [_has_errors(end, names, seconds) for end, names, _ in of_ends]
+    ends = (
+        _of_end(of_near, RECEIVED, seconds, "this end"),
+        _of_end(of_far, (*RECEIVED, REMOTE), seconds, far_name),
+    )
+    has_errors = [is_bad for is_bad, _ in ends]
     rises = [end for end in (of_near, of_far) if isinstance(end, Rise)]
     flaps = max((end.most(FLAPS) for end in rises), default=0)
     is_flapping = flaps >= max(MIN_EVENTS, FLAPS_AN_HOUR * seconds / HOUR)
-    texts = [_of_end(*end) for end in of_ends]
+    texts = [text for _, text in ends]
     if is_flapping:
         texts.append(f"{flaps} times down or in recovery")
     said = f"in {_duration(seconds)}: {'; '.join(texts)}"
@@ -131,25 +134,19 @@ def is_worth_another(reading: PortReading) -> bool:
     return max(reading.counters) >= ERRORS_AN_HOUR
 
 
-def _has_errors(end: Rise | str, names: Collection[str], seconds: float) -> bool | None:
-    """Return True if an end counts errors; None if that is not known."""
+def _of_end(
+    end: Rise | str, names: Collection[str], seconds: float, where: str
+) -> tuple[bool | None, str]:
+    """Return whether an end counts errors, None if that is not known; and what, in words."""
     if isinstance(end, str):
-        return None
-    least = max(MIN_EVENTS, ERRORS_AN_HOUR * seconds / HOUR)
-    if end.most(names) >= least:
-        return True
-    return None if any(name in names for name in end.stopped) else False
-
-
-def _of_end(end: Rise | str, names: Collection[str], where: str) -> str:
-    """Return what an end counted, in words."""
-    if isinstance(end, str):
-        return f"{where}: not known, {end}"
+        return None, f"{where}: not known, {end}"
     stopped = [name for name in end.stopped if name in names]
+    has_errors = end.most(names) >= max(MIN_EVENTS, ERRORS_AN_HOUR * seconds / HOUR)
     rates = [name for name in names if end.counts[name] and name not in stopped]
     parts = [f"{end.counts[name]:,} {name}" for name in rates]
     parts += [f"{name} at its maximum" for name in stopped]
-    return f"{where} counts {', '.join(parts) or 'no errors'}"
+    text = f"{where} counts {', '.join(parts) or 'no errors'}"
+    return None if stopped and not has_errors else has_errors, text
 
 
 def _duration(seconds: float) -> str:

@@ -302,7 +302,10 @@ class Subnets:
                 raise Malformed(f"{name}: from port {link.from_port} to itself")
             previous, far_guid = link.from_port, subnet.guids.get(link.to_lid)
             if far_guid is None:
-                is_host = link.to_lid not in self._inside(subnet)
+                if subnet.inside is None:
+                    nodes = self._table(subnet.port, sa.get_aggregation_nodes)
+                    subnet.inside = frozenset(node.lid for node in nodes)
+                is_host = link.to_lid not in subnet.inside
             elif link.to_port in range(1, (ports := self._nodes[far_guid][1].info.ports) + 1):
                 is_host = False
             else:
@@ -317,13 +320,6 @@ class Subnets:
         """Ask for the links of a LID."""
         request = sa.get_table(sa.RecordType.LINK_RECORD, next(self._tids), lid)
         return sa.links(self._asked(port, request), request)
-
-    def _inside(self, subnet: _Subnet) -> frozenset[int]:
-        """Return the LIDs of the CAs that are inside switches."""
-        if subnet.inside is None:
-            nodes = self._table(subnet.port, sa.get_aggregation_nodes)
-            subnet.inside = frozenset(node.lid for node in nodes)
-        return subnet.inside
 
     def _table(self, port: SubnetPort, build: Callable[[int], bytes]) -> Iterator[sa.SubnetNode]:
         request = build(next(self._tids))

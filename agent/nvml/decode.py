@@ -204,8 +204,13 @@ def platform(data: Any) -> Json:
         return {}
     fields = _object(data, "the platform information")
     serial = _text(fields.get("chassis_serial_number"), "chassis serial number").strip()
-    names = ("slot_number", "tray_index", "host_id", "module_id")
-    slot, tray, host, module = (_octet(fields.get(name), name) for name in names)
+    numbers = []
+    for name in ("slot_number", "tray_index", "host_id", "module_id"):
+        number = _number(fields.get(name), name)
+        if number > 0xFF:
+            raise Malformed(f"{name} {number} is no number of 8 bits")
+        numbers.append(number)
+    slot, tray, host, module = numbers
     if not serial:
         return {}
     if len(serial) > MAX_SERIAL or not serial.isascii():
@@ -213,13 +218,6 @@ def platform(data: Any) -> Json:
             f"chassis serial number {serial[:64]!r} is not 1 to {MAX_SERIAL} bytes of ASCII"
         )
     return {"position": PlatformPosition(serial, slot, tray, host), "module_id": module}
-
-
-def _octet(value: Any, field: str) -> int:
-    number = _number(value, field)
-    if number > 0xFF:
-        raise Malformed(f"{field} {number} is no number of 8 bits")
-    return number
 
 
 def _object(data: Any, subject: str) -> Json:

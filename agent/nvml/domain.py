@@ -39,17 +39,11 @@ Gpus = tuple[Gpu, ...]
 
 def domain_of(outcome: Seen[Gpus] | Absent | Failed) -> NvlinkDomain:
     """Return the domain of all GPUs of the node; Observation.accelerator has it."""
-    match outcome:
-        case Absent(reason):
-            return NvlinkDomain(None, AcceleratorReason.NOT_FOUND, reason)
-        case Failed(reason):
-            return NvlinkDomain(None, AcceleratorReason.FAILED, reason)
-        case Seen(gpus):
-            return _of_gpus(gpus)
-
-
-def _of_gpus(gpus: Gpus) -> NvlinkDomain:
-    """Return the verdict over GPUs: reasons to remove the label, reasons to hold it, the domain."""
+    if not isinstance(outcome, Seen):
+        is_failed = isinstance(outcome, Failed)
+        reason = AcceleratorReason.FAILED if is_failed else AcceleratorReason.NOT_FOUND
+        return NvlinkDomain(None, reason, outcome.reason)
+    gpus = outcome.value
     domains = identities(gpus)
 
     def counted(reason: AcceleratorReason, affected: list[Gpu], text: str) -> NvlinkDomain:

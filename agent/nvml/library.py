@@ -147,7 +147,18 @@ def _gpu(index: int) -> Json:
         gpu["pci"] = str(pci.busId)
         gpu["uuid"] = _call("nvmlDeviceGetUUID", pynvml.nvmlDeviceGetUUID, device)
         with suppress(CallFailed):
-            gpu["platform"] = _platform(device)
+            # It came with driver 565, version 2 of the structure with driver 570.
+            info = pynvml.c_nvmlPlatformInfo_v2_t()
+            function = pynvml.nvmlDeviceGetPlatformInfo
+            _call("nvmlDeviceGetPlatformInfo", function, device, ctypes.byref(info))
+            # The attributes of pynvml's structure are text, decoded strictly: 255 could not be read
+            octets, layout = bytes(info), type(info)
+            at = layout.chassisSerialNumber
+            serial = octets[at.offset : at.offset + at.size].rstrip(b"\0")
+            gpu["platform"] = {
+                "chassis_serial_number": serial.decode("ascii", "backslashreplace"),
+                **{key: octets[getattr(layout, name).offset] for name, key in _PLATFORM.items()},
+            }
         gpu["fabric"] = _fabric(device)
     except CallFailed as failed:
         gpu["error"] = failed.as_json()
@@ -175,21 +186,6 @@ def _fabric(device: Any) -> Json:
     function = pynvml.nvmlDeviceGetGpuFabricInfo
     _call("nvmlDeviceGetGpuFabricInfo", function, device, ctypes.byref(info))
     return _facts(info)
-
-
-def _platform(device: Any) -> Json:
-    """Return the fields of nvmlPlatformInfo_v2_t that tell the GPU's position.
-
-    nvmlDeviceGetPlatformInfo came with driver 565, version 2 of the structure with driver 570.
-    """
-    info = pynvml.c_nvmlPlatformInfo_v2_t()
-    function = pynvml.nvmlDeviceGetPlatformInfo
-    _call("nvmlDeviceGetPlatformInfo", function, device, ctypes.byref(info))
-    # The attributes of pynvml's structure are text, decoded strictly: 255 could not be read.
-    octets, at = bytes(info), type(info).chassisSerialNumber
-    facts: Json = {key: octets[getattr(type(info), name).offset] for name, key in _PLATFORM.items()}
-    serial = octets[at.offset : at.offset + at.size].rstrip(b"\0")
-    return {"chassis_serial_number": serial.decode("ascii", "backslashreplace"), **facts}
 
 
 def _facts(info: Any) -> Json:

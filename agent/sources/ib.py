@@ -70,13 +70,12 @@ def read(host: Host, ports: tuple[PortRole, ...], memories: Memories) -> Reading
         answers = by_port(host.ask_smp(asked)) if asked else {}
     except (Unavailable, Malformed) as error:
         return Reading(Failed(str(error)))
-    unanswered = [
-        (role, str(answer.get("error")))
-        for role, sender in senders
-        if (answer := answers.get(sender)) and _needs_sa(role, answer)
-    ]
-    asked_sa, sa_problems = _ask_sa(host, unanswered)
-    common = _common_text(answers)
+    asked_sa, sa_problems = _ask_sa(host, senders, answers)
+    # A problem of all ports, such as a missing library, is one of the source.
+    first, *others = [answer.get("text") for answer in answers.values()] or [None]
+    common = (
+        printable(first) if first and others and all(text == first for text in others) else None
+    )
     links = []
     problems: dict[Problem, None] = dict.fromkeys(sa_problems)  # each once
     for role, sender in senders:
@@ -101,34 +100,24 @@ def _is_down(role: PortRole) -> bool:
     return role.port.state == "DOWN"
 
 
-def _common_text(answers: Mapping[Address, Json]) -> str | None:
-    """Return the problem of all ports, such as a missing library: it is one of the source."""
-    first, *others = [answer.get("text") for answer in answers.values()] or [None]
-    is_common = bool(first and others) and all(text == first for text in others)
-    return printable(first) if is_common else None
-
-
-def _needs_sa(role: PortRole, answer: Json) -> bool:
-    """Return True if the SMPs of a port that is up failed: not if none could be tried so far."""
-    if _is_down(role):
-        return False
-    error = str(answer.get("error"))
-    return error == NeighborReason.REFUSED or (
-        error in UNANSWERED and bool(answer.get("exchanges"))
-    )
-
-
 def _ask_sa(
-    host: Host, ports: list[tuple[PortRole, str]]
+    host: Host, senders: list[tuple[PortRole, Address]], smps: Mapping[Address, Json]
 ) -> tuple[dict[Address, Json], list[Problem]]:
-    """Return the entries of the SA for these ports, whose SMPs failed for a reason.
+    """Return the entries of the SA for the ports that are up and whose SMPs failed.
 
-    An entry has an `error` where the SA cannot be asked.
+    Not if none could be tried so far. An entry has an `error` where the SA cannot be asked.
     """
-    places, faults = subnet_places(host, [role for role, _ in ports])
+    failed = []
+    for role, sender in senders:
+        entry = smps.get(sender, {})
+        error = str(entry.get("error"))
+        is_silent = error in UNANSWERED and bool(entry.get("exchanges"))
+        if not _is_down(role) and (is_silent or error == NeighborReason.REFUSED):
+            failed.append((role, error))
+    places, faults = subnet_places(host, [role for role, _ in failed])
     entries: dict[Address, Json] = {}
     asked = []
-    for role, smp_reason in ports:
+    for role, smp_reason in failed:
         address = role.device.name, role.port.number
         place = places.get(address)
         if place is None or place.lid is None or place.sm_lid is None:
@@ -268,26 +257,22 @@ def _facts(
                     word = NeighborReason.LIMITED_PKEY
             text = answer.get("text")
             return None, word, text and printable(text)
-        return _replayed(answer, is_sa=is_sa), None, None
+        from agent.infiniband import smp  # an observation without answers does not load it
+
+        try:
+            exchanges = [smp.Exchange.from_json(document) for document in answer["exchanges"]]
+        except (KeyError, TypeError) as error:
+            return None, NeighborReason.MALFORMED, f"a recorded exchange is malformed: {error}"
+        replay = smp.replay
+        if is_sa:
+            from agent.infiniband import sa
+
+            replay = sa.replay
+        return replay(exchanges), None, None
     except Malformed as error:
         return None, NeighborReason.MALFORMED, str(error)
     except Unavailable as error:
         return None, str(getattr(error, "reason", error)), None
-
-
-def _replayed(answer: Json, *, is_sa: bool) -> IbNeighbor:
-    """Decode the exchanges of an entry; raises Unavailable with the reason, and Malformed."""
-    from agent.infiniband import smp  # an observation without answers does not load it
-
-    try:
-        exchanges = [smp.Exchange.from_json(document) for document in answer["exchanges"]]
-    except (KeyError, TypeError) as error:
-        raise Malformed(f"a recorded exchange is malformed: {error}") from error
-    if not is_sa:
-        return smp.replay(exchanges)
-    from agent.infiniband import sa
-
-    return sa.replay(exchanges)
 
 
 def explore(

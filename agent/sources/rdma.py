@@ -328,8 +328,12 @@ def _device(
         board_id=once("board_id", psid),
         fw_ver=reader.text(f"{base}/fw_ver"),
         numa_node=reader.value(f"{base}/device/numa_node", kernel.known),
-        netdevs=_netdevs(reader.decisive, base),
     )
+    netdevs = reader.decisive.names(f"{base}/device/net")
+    if not netdevs:  # that of a software device (rxe, siw) is its parent
+        parent = reader.decisive.value(f"{base}/parent", kernel.netdev_name)
+        netdevs = [parent] if parent else []
+    device = device._replace(netdevs=tuple(netdevs))
     is_pattern = bool(constants.get(PATTERN))
     if is_pattern:
         path = f"{base}/device/vpd"
@@ -360,15 +364,6 @@ def _linked_pci(reader: Reader, name: str) -> str | None:
         except Unavailable:
             continue
     return None
-
-
-def _netdevs(reader: Reader, base: str) -> tuple[str, ...]:
-    """Return the netdevs of a device; that of a software device (rxe, siw) is its parent."""
-    netdevs = reader.names(f"{base}/device/net")
-    if not netdevs:
-        parent = reader.value(f"{base}/parent", kernel.netdev_name)
-        netdevs = [parent] if parent else []
-    return tuple(netdevs)
 
 
 def _is_sub_function(reader: Reader, base: str) -> bool:

@@ -142,7 +142,7 @@ class Bus:
         failure: str | None = None,  # the error, if the bus could not be listed
     ) -> None:
         self.functions, self.unread, self.failure = functions, unread, failure
-        self._nearest: dict[tuple[str | None, int | None], Beside] = {}  # as `beside` found it
+        self._nearest: dict[tuple[str | None, int | None], Beside] = {}  # as `beside` returned it
         # bound to a driver or not
         self.gpus = tuple(function for function in functions.values() if function.is_gpu)
 
@@ -153,22 +153,19 @@ class Bus:
 
     def beside(self, address: str | None, numa_node: int | None = None) -> Beside:
         """Return the nearest GPU of a function; of several that at the lowest address."""
-        if (nearest := self._nearest.get((address, numa_node))) is None:
-            nearest = self._nearest[address, numa_node] = self._beside(address, numa_node)
+        if (nearest := self._nearest.get((address, numa_node))) is not None:
+            return nearest
+        nearest, nic = NOWHERE, self.functions.get(address or "")
+        if nic and nic.bridges is not None:
+            if self.gpus and numa_node is not None:
+                is_local = numa_node in {gpu.numa_node for gpu in self.gpus}
+                nearest = Beside(None, "NODE" if is_local else "SYS")
+            distances = {gpu.address: nic.distance(gpu) for gpu in self.gpus}
+            for distance in ("PHB", "PXB", "PIX"):  # the last one that applies is the nearest
+                if near := [gpu for gpu in distances if distances[gpu] == distance]:
+                    nearest = Beside(min(near), distance)
+        self._nearest[address, numa_node] = nearest
         return nearest
-
-    def _beside(self, address: str | None, numa_node: int | None) -> Beside:
-        nic = self.functions.get(address or "")
-        if nic is None or nic.bridges is None:
-            return NOWHERE
-        gpus = self.gpus
-        distances = {gpu.address: nic.distance(gpu) for gpu in gpus}
-        for distance in ("PIX", "PXB", "PHB"):
-            if near := [gpu for gpu in distances if distances[gpu] == distance]:
-                return Beside(min(near), distance)
-        if not gpus or numa_node is None:
-            return NOWHERE
-        return Beside(None, "NODE" if numa_node in {gpu.numa_node for gpu in gpus} else "SYS")
 
 
 EMPTY = Bus()
