@@ -93,7 +93,11 @@ class NodeReader:
             problems.append(f"{_listed(differing)}: other labels under both prefixes")
         own = {name: labels[key] for name, key in keys.of_node.items()}
         is_annotated = self._annotation in annotations
-        others = [] if is_annotated else _other_prefixes(annotations)
+        others = []  # prefixes under which an agent with other flags has written
+        if not is_annotated:
+            written = (key for key in annotations if key.endswith(f"/{OBSERVED}"))
+            known = (key for key in written if reported_time(annotations[key]) is not None)
+            others = [key.rpartition("/")[0] for key in known]
         if not (own or keys.of_ports or is_annotated or others or problems):
             return None
         if others:
@@ -109,8 +113,14 @@ class NodeReader:
         if flavor not in {None, INFINIBAND, ROCE}:
             problems.append(f"flavor is {_quoted(flavor)}")
             flavor = None
-        gbps = _speed(own, problems)
-        leaf_group = _leaf_group(own.get("leafgroup.current"), annotation)
+        speed = own.get("speed.current")
+        gbps = rate(speed) if speed is not None else None
+        if speed is not None and (gbps is None or gbps > MAX_SPEED):
+            problems.append(f"speed.current is {_quoted(speed)}")
+            gbps = None
+        ends = (row.last_far for row in annotation.interfaces) if annotation else ()
+        leaves = frozenset(end.device for end in ends if end)
+        leaf_group = _leaf_group(own.get("leafgroup.current"), leaves)
         uplinks = self._uplinks(leaf_group, annotations.get(self._fabric), problems)
         return FleetNode(
             name=metadata["name"],
@@ -157,8 +167,13 @@ def _label_keys(naming: Naming, keys: Iterable[str]) -> LabelKeys:
     families: list[dict[LabelSubject, str]] = [{}, {}]  # of P, of IB
     for key in keys:
         prefix, _, name = key.rpartition("/")
-        if prefix and prefix in naming[:2] and (subject := _subject(name)):
-            families[prefix != naming.prefix][subject] = key
+        if not prefix or prefix not in naming[:2]:
+            continue
+        family = families[prefix != naming.prefix]
+        if name in _OF_NODE:
+            family[name, None] = key
+        elif match := _OF_NEIGHBOR.fullmatch(name):
+            family[match[2].replace("-", "_"), intern(match[1])] = key
     values, twins = families
     of_node: dict[str, str] = {}
     of_ports: dict[str, EndLabels] = {}
@@ -176,45 +191,14 @@ def _label_keys(naming: Naming, keys: Iterable[str]) -> LabelKeys:
 
 
 @lru_cache(MAX_CACHED)
-def _subject(name: str) -> LabelSubject | None:
-    """Return what a label is about by its name without the prefix; None for another's label."""
-    if name in _OF_NODE:
-        return name, None
-    match = _OF_NEIGHBOR.fullmatch(name)
-    return (match[2].replace("-", "_"), intern(match[1])) if match else None
-
-
-def _other_prefixes(annotations: Texts) -> list[str]:
-    """Return the prefixes of annotations that an agent with other flags has written."""
-    keys = [key for key in annotations if key.endswith(f"/{OBSERVED}")]
-    return [key.rpartition("/")[0] for key in keys if reported_time(annotations[key]) is not None]
-
-
-def _speed(own: Texts, problems: list[str]) -> float | None:
-    speed = own.get("speed.current")
-    gbps = rate(speed) if speed is not None else None
-    if speed is None or (gbps is not None and gbps <= MAX_SPEED):
-        return gbps
-    problems.append(f"speed.current is {_quoted(speed)}")
-    return None
-
-
-def _leaf_group(label: str | None, annotation: Annotation | None) -> str | None:
-    """Return the label of the leaf group as this version writes it.
+def _leaf_group(label: str | None, leaves: frozenset[str]) -> str | None:
+    """Return the label of the leaf group of these leaves as this version writes it.
 
     Earlier versions wrote a hash where it was long: a fleet of both has two labels for a group.
     """
-    if label is None or annotation is None:
+    if label is None or not leaves or label != encode.value(encode.joined(leaves)):
         return label
-    ends = [row.last_far for row in annotation.interfaces if row.last_far]
-    former, present = _leaf_groups(frozenset(far.device for far in ends))
-    return present if ends and label == former else label
-
-
-@lru_cache(MAX_CACHED)
-def _leaf_groups(names: frozenset[str]) -> tuple[str, str]:
-    """Return the label of a leaf group as earlier versions wrote it, and as this one does."""
-    return encode.value(encode.joined(names)), encode.value(encode.ranged(names))
+    return encode.value(encode.ranged(leaves))
 
 
 def _texts(metadata: Json, name: str, problems: list[str]) -> Texts:
@@ -249,10 +233,19 @@ def _ports(
     flavor: str | None,
     problems: list[str],
 ) -> tuple[FleetPort, ...]:
-    """Return the interfaces that the labels or the annotation name."""
+    """Return the interfaces that labels of neighbors, by `keys`, or the annotation name."""
     rows = {row.interface: row for row in annotation.interfaces} if annotation else {}
     lost = {row.interface: row for row in annotation.lost} if annotation else {}
-    ends = _labeled_ends(labels, keys, problems)
+    ends: dict[str, EndLabels] = {}  # the texts of the labels, by interface
+    half = []  # of those that `run` writes together, the first that is not there
+    for name, of_port in keys.items():
+        end = EndLabels(*[(labels[key] if key else None) or None for key in of_port])
+        if any(end):
+            ends[name] = end
+            if not (end.device and end.port_id):
+                half.append(f"{name} ({'port-id' if end.device else 'device'})")
+    if half:
+        problems.append(f"labels of a neighbor that are not there: {_listed(half)}")
     known = {**lost, **rows}
     gone = lost.keys() - rows.keys() - ends.keys()
     return tuple(
@@ -261,23 +254,6 @@ def _ports(
             for name in sorted({*known, *ends}, key=natural)
         ]
     )
-
-
-def _labeled_ends(
-    labels: Texts, keys: Mapping[str, EndLabels], problems: list[str]
-) -> dict[str, EndLabels]:
-    """Return the texts of each interface's neighbor; `keys` are those of its labels."""
-    ends: dict[str, EndLabels] = {}
-    half = []  # of those that `run` writes together, the first that is not there
-    for name, of_port in keys.items():
-        device, port_id, port_name = [labels[key] if key else "" for key in of_port]
-        if device or port_id or port_name:
-            ends[name] = EndLabels(device or None, port_id or None, port_name or None)
-            if not (device and port_id):
-                half.append(f"{name} ({'port-id' if device else 'device'})")
-    if half:
-        problems.append(f"labels of a neighbor that are not there: {_listed(half)}")
-    return ends
 
 
 def _port(
@@ -291,7 +267,12 @@ def _port(
     if row is None:  # the annotation does not have it
         return FleetPort(name, far_end=now, last_end=now)
     now, station_end = (None, now) if station else (now, None)
-    last = _last_end(row.last_far, now, flavor) if row.last_far else None
+    # The last far end is told apart from the present one, with the label that it would have.
+    last, former = None, row.last_far
+    if former and not (now and now.id and (now.id, now.port_id) == (former.id, former.port_id)):
+        title, devices = _named(former.id, former.name, flavor)
+        label = next(filter(None, devices), None)
+        last = SeenEnd(label, former.port_id, None, former.id, title) if label else None
     if now and (last is None or (now.switch, now.port_id) == (last.switch, last.port_id)):
         last = now
     return FleetPort(
@@ -307,15 +288,6 @@ def _port(
         None,
         row.bad_link,
     )
-
-
-def _last_end(neighbor: FarEnd, now: SeenEnd | None, flavor: str | None) -> SeenEnd | None:
-    """Return a last far end with the label that it would have; None if it is the present one."""
-    if now and now.id and (now.id, now.port_id) == (neighbor.id, neighbor.port_id):
-        return None
-    title, labels = _named(neighbor.id, neighbor.name, flavor)
-    label = next(filter(None, labels), None)
-    return SeenEnd(label, neighbor.port_id, None, neighbor.id, title) if label else None
 
 
 def _far_end(labels: EndLabels, neighbor: FarEnd | None, flavor: str | None) -> SeenEnd | None:

@@ -33,8 +33,17 @@ MAX_QUOTE = 200  # characters of a path in a message
 
 def read_snapshots(folder: str, selection: Selection, globs: Globs) -> Fleet:
     """Read a folder of snapshots; raises Unavailable if there are none."""
+    try:
+        names = sorted(os.listdir(folder), key=natural)
+    except OSError as error:
+        raise Unavailable(f"{folder}: {error.strerror or error}") from error
+    if "sys" in names:
+        raise Unavailable(f"{folder}: itself a snapshot; name the folder in which the nodes' are")
+    shown = [os.path.join(folder, name) for name in names if not name.startswith(".")]  # noqa: PTH118
+    paths = [path for path in shown if os.path.isdir(path) or path.endswith(ARCHIVES)]
+    if not paths:
+        raise Unavailable(f"{folder}: no snapshot in it, neither folder nor archive")
     collected, now, nics = Collected(selection, math.inf), 0.0, dict[PortRef, Nic]()
-    paths = _paths(folder)
     for number, path in enumerate(paths, 1):
         try:
             node, time, of_node = _node(path, selection.naming, globs)
@@ -52,26 +61,13 @@ def read_snapshots(folder: str, selection: Selection, globs: Globs) -> Fleet:
 
     def seen(member: FleetNode) -> FleetNode:
         """Return a node of one time with all, each port with its NIC."""
-        refs = [PortRef(member.name, port.interface) for port in member.ports]
-        ports = zip(refs, member.ports, strict=True)
-        whole = tuple(port._replace(nic=nics.get(ref)) for ref, port in ports)
-        return replace(member, time=fleet.now, ports=whole)
+        ports = tuple(
+            port._replace(nic=nics.get(PortRef(member.name, port.interface)))
+            for port in member.ports
+        )
+        return replace(member, time=fleet.now, ports=ports)
 
     return replace(fleet, nodes=tuple(map(seen, fleet.nodes)))
-
-
-def _paths(folder: str) -> list[str]:
-    try:
-        names = sorted(os.listdir(folder), key=natural)
-    except OSError as error:
-        raise Unavailable(f"{folder}: {error.strerror or error}") from error
-    if "sys" in names:
-        raise Unavailable(f"{folder}: itself a snapshot; name the folder in which the nodes' are")
-    paths = [os.path.join(folder, name) for name in names if not name.startswith(".")]  # noqa: PTH118
-    snapshots = [path for path in paths if os.path.isdir(path) or path.endswith(ARCHIVES)]
-    if not snapshots:
-        raise Unavailable(f"{folder}: no snapshot in it, neither folder nor archive")
-    return snapshots
 
 
 def _node(path: str, naming: Naming, globs: Globs) -> tuple[Json, float, Mapping[str, Nic]]:

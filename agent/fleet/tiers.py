@@ -123,12 +123,23 @@ def findings(
     lateral = {leaf_key(leaf.name) for leaf in leaves}  # a cable to another leaf is no uplink
     for leaf in leaves:
         alike = names.like(leaf.name)
-        if len(alike) == 1:
-            wanted = planned[alike[0]].items()
-            uplinks = {port: far for port, far in wanted if leaf_key(far) not in lateral}
-            yield from _unlike_plan(leaf._replace(name=alike[0]), uplinks)
-        else:
+        if len(alike) != 1:
             others.append(leaf)
+            continue
+        name = alike[0]
+        wanted = sorted(planned[name].items())
+        uplinks = {port: far for port, far in wanted if leaf_key(far) not in lateral}
+        wrong = [
+            f"port {port} leads to {leaf.uplinks[port]}, not to {far}"
+            if port in leaf.uplinks
+            else f"port {port} to {far} is not up"
+            for port, far in uplinks.items()
+            if leaf_key(leaf.uplinks.get(port, "")) != leaf_key(far)
+        ]
+        if wrong:
+            text = f"Look at the uplinks of {name}: {listed(wrong)}."
+            facts = {"planned": len(uplinks), "as-planned": len(uplinks) - len(wrong)}
+            yield finding("uplinks", [], text, key=[name], facts=facts, expected=(name, None))
     yield from _short(others)
     yield from _incomplete(whole)
     if all(cable.is_trunk is not None for cable in cables):  # these are all between switches
@@ -203,24 +214,6 @@ def _fewer(same: Sequence[SeenLeaf], usual: int) -> Iterator[tuple[SeenLeaf, str
             less = width - leaf.to
             is_told = less.total() == usual - len(leaf.uplinks)  # else it has other switches
             yield leaf, f", fewer to {listed(sorted(less, key=natural), 3)}" if is_told else ""
-
-
-def _unlike_plan(leaf: SeenLeaf, planned: Mapping[int, str]) -> Iterator[Finding]:
-    wrong = {
-        port: switch
-        for port, switch in sorted(planned.items())
-        if leaf_key(leaf.uplinks.get(port, "")) != leaf_key(switch)
-    }
-    if wrong:
-        shown = [
-            f"port {port} leads to {leaf.uplinks[port]}, not to {switch}"
-            if port in leaf.uplinks
-            else f"port {port} to {switch} is not up"
-            for port, switch in wrong.items()
-        ]
-        text = f"Look at the uplinks of {leaf.name}: {listed(shown)}."
-        facts = {"planned": len(planned), "as-planned": len(planned) - len(wrong)}
-        yield finding("uplinks", [], text, key=[leaf.name], facts=facts, expected=(leaf.name, None))
 
 
 def _incomplete(whole: TierTree) -> Iterator[Finding]:

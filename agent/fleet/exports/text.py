@@ -52,29 +52,21 @@ def hostlist(names: Iterable[str]) -> str:
     for prefix, numbers in families.items():
         if "" in numbers:
             parts.append(prefix)
-        ranges = _ranges([digits for digits in numbers if digits])
+        # Numbers that leading zeros fill to one width belong together; without any, it is 0.
+        padded = {len(digits) for digits in numbers if len(digits) > 1 and digits[0] == "0"}
+        widths: dict[int, list[int]] = defaultdict(list)
+        for digits in filter(None, numbers):
+            widths[len(digits) if len(digits) in padded else 0].append(int(digits))
+        ranges = []
+        for width, values in sorted(widths.items()):
+            for _, run in groupby(enumerate(values), lambda pair: pair[1] - pair[0]):
+                texts = [f"{value:0{width}}" for _, value in run]
+                ranges.append("-".join(dict.fromkeys((texts[0], texts[-1]))))
         if len(ranges) == 1 and "-" not in ranges[0]:
             parts.append(prefix + ranges[0])
         elif ranges:
             parts.append(f"{prefix}[{','.join(ranges)}]")
     return ",".join(parts)
-
-
-def _ranges(numbers: Sequence[str]) -> list[str]:
-    """Return `001-064` for each run of successive numbers, in ascending order.
-
-    Numbers belong together that leading zeros fill to one width; those without are of width 0.
-    """
-    padded = {len(digits) for digits in numbers if len(digits) > 1 and digits.startswith("0")}
-    widths: dict[int, list[int]] = defaultdict(list)
-    for digits in numbers:
-        widths[len(digits) if len(digits) in padded else 0].append(int(digits))
-    ranges = []
-    for width, values in sorted(widths.items()):
-        for _, run in groupby(enumerate(values), lambda pair: pair[1] - pair[0]):
-            texts = [f"{value:0{width}}" for _, value in run]
-            ranges.append("-".join(dict.fromkeys((texts[0], texts[-1]))))
-    return ranges
 
 
 def unique(wanted: Mapping[Thing, str], limit: int) -> dict[Thing, str]:

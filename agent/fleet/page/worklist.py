@@ -24,6 +24,7 @@ from agent.output.report import UNVERIFIED, accepted_count
 from agent.text import many, utc
 
 Cut = Callable[[str], str]
+UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))  # of the age of a report
 
 # The facts that say where to go, as the page names them.
 PLACES = {
@@ -143,17 +144,13 @@ def silent(fleet: Fleet, entries: Iterable[Entry]) -> list[Silent]:
             for number, name in enumerate(nodes_of(entry.finding) or [""]):
                 node = nodes.get(name)
                 agent, time = (node.agent, node.time) if node else (None, None)
-                age = "unknown" if time is None else _age(fleet.now - time)
-                shown = None if time is None else utc(time)
+                shown, age = None, "unknown"
+                if time is not None:
+                    seconds = max(fleet.now - time, 0)
+                    size, unit = next((at for at in UNITS if seconds >= at[0]), UNITS[-1])
+                    shown, age = utc(time), f"{seconds // size} {unit}"
                 told.append(Silent(entry, number == 0, name, shown, age, agent))
     return told
-
-
-def _age(seconds: int) -> str:
-    for unit, name in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= unit:
-            return f"{seconds // unit} {name}"
-    return f"{max(seconds, 0)} s"
 
 
 def speeds(nodes: Sequence[FleetNode]) -> dict[str, list[Speed]]:

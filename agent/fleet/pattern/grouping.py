@@ -138,14 +138,18 @@ def grouped(rows: Sequence[NodeRow]) -> tuple[list[list[NodeRow]], list[NodeRow]
             centers.append(known)
     undecided = [places[row.leaves] for row in rows]
     by_place: dict[Membership, list[NodeRow]] = defaultdict(list)
-    for row, number in zip(rows, _by_exchange(undecided, _by_neighbors(undecided)), strict=True):
+    for row, number in zip(rows, _settled(undecided), strict=True):
         by_place[number].append(row)
     unseen = by_place.pop((), [])
     return list(by_place.values()), unseen
 
 
-def _by_neighbors(places: Sequence[Membership]) -> list[Membership]:
-    """Settle a node between groups if just one of them has the node before or after it."""
+def _settled(places: Sequence[Membership]) -> list[Membership]:
+    """Settle the nodes between groups.
+
+    A node is in a group if just that one of its groups has the node before or after it. Of two
+    nodes between the same two groups, which then changed cables, the other is in the other group.
+    """
 
     def last(kept: Membership, place: Membership) -> Membership:
         return place if isinstance(place, int) else kept
@@ -156,14 +160,6 @@ def _by_neighbors(places: Sequence[Membership]) -> list[Membership]:
     for place, *neighbors in zip(places, before, after, strict=True):
         common = {*neighbors}.intersection(place) if isinstance(place, tuple) else set()
         settled.append(common.pop() if len(common) == 1 else place)
-    return settled
-
-
-def _by_exchange(places: Sequence[Membership], settled: Sequence[Membership]) -> list[Membership]:
-    """Settle a node between two groups if just one other node was: they changed cables.
-
-    That node is in one of the groups, so this node is in the other.
-    """
     between: dict[Membership, list[Membership]] = defaultdict(list)
     for place, number in zip(places, settled, strict=True):
         if isinstance(place, tuple) and len(place) == PAIR:
