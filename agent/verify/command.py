@@ -76,7 +76,18 @@ def run(flags: Flags) -> int:
     if flags["split"]:
         return _split(flags)
     if flags["write_plan"]:
-        return _write_plan(flags)
+        from agent.verify.write import written
+
+        _refuse_comparison(flags, "plan", *OF_COMPARISON, *filter(is_on_command_line, OF_CLUSTER))
+        host = inputs.host(flags, inputs.lldp_wait(flags), reads_counters=False)
+        node = seen_node(inputs.node_document(host, flags, None, _names(flags, host)[0]))
+        text, left_out = written(node, inputs.naming(flags), flags["write_plan"])
+        if not text:
+            raise Unavailable(f"nothing to write: no backend port of {node.name} has a neighbor")
+        for note in left_out:
+            print_line(note, err=True)
+        print_text(text)
+        return 0
     result, notes = _compared(flags)
     files = flags["baseline"], flags["write_baseline"]
     known = baseline.settled(result.findings, [result.node], *files)
@@ -89,21 +100,6 @@ def run(flags: Flags) -> int:
         gaps = [NOTHING_COMPARED] if is_blind(result) else []
         complain(f"bwagent: {unverified(result.node, result.findings, gaps)}", 1)
     return EXIT[outcome(result)]
-
-
-def _write_plan(flags: Flags) -> int:
-    from agent.verify.write import written
-
-    _refuse_comparison(flags, "plan", *OF_COMPARISON, *filter(is_on_command_line, OF_CLUSTER))
-    host = inputs.host(flags, inputs.lldp_wait(flags), reads_counters=False)
-    node = seen_node(inputs.node_document(host, flags, None, _names(flags, host)[0]))
-    text, notes = written(node, inputs.naming(flags), flags["write_plan"])
-    if not text:
-        raise Unavailable(f"nothing to write: no backend port of {node.name} has a neighbor")
-    for note in notes:
-        print_line(note, err=True)
-    print_text(text)
-    return 0
 
 
 def _refuse_comparison(flags: Flags, *names: str) -> None:

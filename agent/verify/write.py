@@ -91,10 +91,11 @@ def split(plans: Iterable[Plan], limit: int = MAX_SIZE) -> tuple[list[PlanPart],
     named = 0
     for cable, *ends in _from_nodes(cables):
         named += bool(ends[0].port_name)
-        row = {
-            name: _cell(getattr(cable if side is None else ends[side], field))
-            for name, side, field, *_ in columns.COLUMNS
-        }
+        row = {}
+        for name, side, field, *_ in columns.COLUMNS:
+            value = getattr(cable if side is None else ends[side], field)
+            is_rate = isinstance(value, float | int)
+            row[name] = f"{value:.6f}".rstrip("0").rstrip(".") + "G" if is_rate else value or ""
         row |= {title: cable.fields.get(title, "") for title in titles}
         rows.append({name: text.strip() for name, text in row.items()})  # as a reader does
     others = [name for name, *_ in columns.OTHERS if any(row[name] for row in rows)]
@@ -130,13 +131,6 @@ def _from_nodes(cables: Sequence[PlanCable]) -> Iterator[tuple[PlanCable, End, E
         ports = [end for end in (cable.a, cable.b) if end.interface]
         near = min(ports or [cable.a], key=lambda end: counts[_key(end.node)])
         yield cable, near, cable.b if near is cable.a else cable.a
-
-
-def _cell(value: str | float | None) -> str:
-    """Return a field of a cable or end as a cell; a rate has its unit."""
-    if value is None or isinstance(value, str):
-        return value or ""
-    return f"{value:.6f}".rstrip("0").rstrip(".") + "G"
 
 
 def _key(name: str) -> str:
