@@ -11,7 +11,7 @@ gives the label's value; otherwise the label's text stands alone.
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from functools import lru_cache, partial
 from sys import intern
@@ -26,6 +26,7 @@ from agent.facts import past
 from agent.fleet.model import INFINIBAND, ROCE, FleetNode, FleetPort, LeafUplinks
 from agent.infiniband.fabric_memory import read as read_fabric
 from agent.kube.annotation import (
+    MAX_AGE,
     Annotation,
     Report,
     is_cut,
@@ -45,7 +46,8 @@ LabelSubject = tuple[str, str | None]  # of a label: `flavor`, or `port_id` of a
 MAX_SPEED = 1_000_000.0  # Gb/s of one node
 MAX_QUOTE = 64  # characters of a Node's text in a problem
 MAX_NAMES = 5  # in one line
-MAX_REPORTS = 3  # of the switches above, for each leaf group: its nodes know the same
+# Of the switches above, for each leaf group, and of one time: its nodes know the same.
+MAX_REPORTS = 3
 MAX_CACHED = 1 << 16  # texts; the switches of a large fleet and their ports
 MAX_SHAPES = 1024  # sets of label keys: nodes of one kind have the same
 NO_REPORT = Report(None, None)
@@ -79,7 +81,7 @@ class NodeReader:
     def __init__(self, naming: Naming, now: float) -> None:
         self._naming, self._now = naming, now
         self._annotation, self._fabric = f"{naming.prefix}/{OBSERVED}", f"{naming.prefix}/{FABRIC}"
-        self._reports = Counter[str]()  # by leaf group
+        self._reports = defaultdict[str, list[int]](list)  # their times, by leaf group
         self._keys = lru_cache(MAX_SHAPES)(partial(_label_keys, naming))
 
     def read(self, document: Json) -> FleetNode | None:
@@ -121,7 +123,10 @@ class NodeReader:
         ends = (row.last_far for row in annotation.interfaces) if annotation else ()
         leaves = frozenset(end.device for end in ends if end)
         leaf_group = _leaf_group(own.get("leafgroup.current"), leaves)
-        uplinks = self._uplinks(leaf_group, annotations.get(self._fabric), problems)
+        text, node_boot_id = annotations.get(self._fabric), boot_id_of(document)
+        uplinks = dict[str, LeafUplinks]()
+        if leaf_group and text is not None and boot_id in {None, node_boot_id or boot_id}:
+            uplinks = self._uplinks(leaf_group, text, time or 0, problems)
         return FleetNode(
             name=metadata["name"],
             flavor=flavor,
@@ -132,7 +137,7 @@ class NodeReader:
             accelerator=labels.get(self._naming.accelerator),
             time=time,
             boot_id=boot_id,
-            node_boot_id=boot_id_of(document),
+            node_boot_id=node_boot_id,
             agent=intern(annotation.agent) or None if annotation else None,
             position=annotation.position if annotation else None,
             problems=tuple(problems),
@@ -140,17 +145,21 @@ class NodeReader:
         )
 
     def _uplinks(
-        self, leaf_group: str | None, text: str | None, problems: list[str]
+        self, leaf_group: str, text: str, reported: int, problems: list[str]
     ) -> dict[str, LeafUplinks]:
-        """Return the uplinks of each leaf; nothing if the text had no room for all."""
-        if leaf_group is None or text is None or self._reports[leaf_group] >= MAX_REPORTS:
+        """Return the uplinks of each leaf; nothing if the text had no room for all.
+
+        A report is not read if as many were that are not silent beside it.
+        """
+        times = self._reports[leaf_group]
+        if sum(time >= reported - MAX_AGE for time in times) >= MAX_REPORTS:
             return {}
         try:
             memory = read_fabric(text)
         except Malformed as error:
             problems.append(f"{self._fabric}: {error}")
             return {}
-        self._reports[leaf_group] += 1
+        times.append(reported)
         if memory.left_out or not memory.tier_1:
             return {}
         names = {guid: intern(row.name or guid) for guid, row in memory.switches.items()}

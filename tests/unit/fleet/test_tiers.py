@@ -14,6 +14,7 @@ from agent.fleet.model import Fleet, FleetNode
 from agent.fleet.nodes import MAX_REPORTS, NodeReader
 from agent.fleet.tiers import findings, label, tree
 from agent.infiniband.fabric_memory import DAY, text
+from agent.kube.annotation import Annotation, Report, render
 from agent.kube.managed_fields import Keys
 from tests.support.plans import ibnetdiscover
 from tests.support.subnets import SHAPES, Subnet, three_tiers, two_tiers
@@ -238,6 +239,32 @@ def test_few_nodes_of_a_leaf_group_are_read() -> None:
     reader = NodeReader(NAMING, NOW - DAY)
     assert (early := read(whole))
     assert {report.time for report in early.uplinks.values()} == {0}
+
+
+def test_silent_nodes_do_not_take_the_place_of_those_that_report() -> None:
+    """Three nodes that ended long ago come first, or were started again and did not report."""
+    subnet = two_tiers()
+    name, *_ = subnet.pods
+    content = text(memory_of(subnet, subnet.leaves(name)))
+
+    def read(*reports: Report, boot: str = "b") -> list[bool]:
+        reader = NodeReader(NAMING, NOW + DAY)
+        nodes = []
+        for report in reports:
+            annotations = {f"{P}/fabric": content, f"{P}/observed": render(Annotation(*report))}
+            labels = {f"{P}/leafgroup.current": "leaf1"}
+            metadata = {"name": "gpu-1", "labels": labels, "annotations": annotations}
+            status = {"nodeInfo": {"bootID": boot}}
+            nodes.append(reader.read({"metadata": metadata, "status": status}))
+        return [bool(node and node.uplinks) for node in nodes]
+
+    ended, fresh = Report(NOW - DAY, "b"), Report(NOW, "b")
+    assert read(*[ended] * MAX_REPORTS, *[fresh] * (MAX_REPORTS + 1))[MAX_REPORTS:] == [
+        *[True] * MAX_REPORTS,
+        False,
+    ]
+    assert read(*[fresh] * MAX_REPORTS, ended) == [*[True] * MAX_REPORTS, False]
+    assert read(*[Report(NOW, "a")] * MAX_REPORTS, fresh) == [*[False] * MAX_REPORTS, True]
 
 
 def test_a_dump_says_which_cables_are_between_switches() -> None:
