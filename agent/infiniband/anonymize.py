@@ -147,7 +147,6 @@ def _rebuilt_sa(exchange: Exchange, names: Names) -> Exchange:
 
 
 def _with_guids(info: bytes, names: Names) -> bytes:
-    """Return the octets of NodeInfo with replaced GUIDs."""
     for octets in _GUIDS:
         info = info[: octets.start] + names.guid(info[octets]) + info[octets.stop :]
     return info[:_NODE_INFO]

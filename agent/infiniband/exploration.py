@@ -206,8 +206,6 @@ def _up(
 
 @dataclass(slots=True)
 class _Subnet:
-    """A subnet, and the port that asks its administrator."""
-
     port: SubnetPort
     guids: dict[int, str]  # of its switches by LID
     inside: frozenset[int] | None = None  # the LIDs of CAs inside switches; None: not asked
@@ -317,7 +315,6 @@ class Subnets:
         return ends
 
     def _records(self, port: SubnetPort, lid: int) -> list[sa.LinkRecord]:
-        """Ask for the links of a LID."""
         request = sa.get_table(sa.RecordType.LINK_RECORD, next(self._tids), lid)
         return sa.links(self._asked(port, request), request)
 

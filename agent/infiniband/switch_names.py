@@ -112,7 +112,6 @@ class SwitchNames:
             far_end.unnamed = 0
 
     def _remember(self, guid: str, description: str | None) -> None:
-        """Remember the last NodeDescription of a node GUID."""
         if description and self._names.get(guid) != description:
             self._names.pop(guid, None)
             self._names[guid] = description

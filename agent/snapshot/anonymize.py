@@ -156,7 +156,6 @@ class Names:
         return self.addresses.setdefault(text.lower(), replacement)
 
     def _next(self) -> int:
-        """Return the number of the next replacement."""
         return len(self.addresses) + 1
 
 

@@ -16,6 +16,7 @@ import socket
 import struct
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from functools import partial
 
 from agent.errors import Unavailable
 from agent.netlink import (
@@ -102,26 +103,22 @@ def query(family: socket.AddressFamily) -> tuple[Hop, ...]:
             sock.setsockopt(SOL_NETLINK, _NETLINK_GET_STRICT_CHK, 1)
         body = _RTMSG.pack(family, 0, 0, 0, _RT_TABLE_MAIN, 0, 0, 0, 0)
         sock.send(message(_RTM_GETROUTE, NLM_F_REQUEST | NLM_F_DUMP, body))
-        for metric, index in _default_routes(_answers(sock), family):
+        answers = iter(partial(sock.recv, 1 << 16), None)
+        for metric, index in _default_routes(answers, family):
             if index not in names:
                 names[index] = socket.if_indextoname(index)
             hops.append(Hop(FAMILIES[family], metric, names[index]))
     return tuple(hops)
 
 
-def _answers(sock: socket.socket) -> Iterator[bytes]:
-    """Yield the datagrams of a dump; raises Unavailable beyond MAX_OCTETS."""
-    octets = 0
-    while octets < MAX_OCTETS:
-        data = sock.recv(1 << 16)
-        octets += len(data)
-        yield data
-    raise Unavailable(f"routes: more than {MAX_OCTETS} octets")
-
-
 def _default_routes(answers: Iterator[bytes], family: int) -> Iterator[tuple[int, int]]:
-    """Yield metric and interface of each next hop, until the dump, or its default routes, end."""
+    """Yield metric and interface of each next hop, until the dump, or its default routes, end.
+
+    Raises OSError, and Unavailable beyond MAX_OCTETS.
+    """
+    octets = 0
     for data in answers:
+        octets += len(data)
         for kind, body in messages(data):
             if kind == NLMSG_ERROR:
                 if (error := error_of(body)) in (0, errno.ENOENT):  # there is no such table
@@ -140,6 +137,8 @@ def _default_routes(answers: Iterator[bytes], family: int) -> Iterator[tuple[int
             is_beyond = table == _RT_TABLE_MAIN and any(destination)
             if is_beyond and family == socket.AF_INET:
                 return
+        if octets >= MAX_OCTETS:
+            raise Unavailable(f"routes: more than {MAX_OCTETS} octets")
 
 
 def hops_of(route: dict[int, bytes]) -> Iterator[tuple[int, int]]:

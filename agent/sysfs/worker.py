@@ -83,8 +83,6 @@ def _run(tasks: SimpleQueue[tuple[str, Callable[[], None]] | None]) -> None:
 
 
 class _DeviceRead:
-    """The state of a device's last read."""
-
     def __init__(self) -> None:
         self.started: float | None = None  # when the read under way began; None: idle
         self.generation = 0  # the generation that its last complete read began in; 0: never read
