@@ -89,9 +89,14 @@ class PlanIndex:
             devices = frozenset(name for name in self.names if self._node_of(name) != node)
             return self._part(node, every, devices, self.places)
         ends = {*ends}
-        names = {device for device, _ in ends}
-        devices = frozenset[str]().union(*map(self._names_like, names))
-        return self._part(node, ends, devices, self.places)
+        like = set[str]()  # a name for each form of a seen one, and one that may be equal to it
+        for device in {device for device, _ in ends}:
+            if device not in self._like:
+                keys = [*((True, shape) for shape in shapes([device])), (False, device_key(device))]
+                alike = (self._alike[key] for key in keys if key in self._alike)
+                self._like[device] = frozenset(alike)
+            like |= self._like[device]
+        return self._part(node, ends, frozenset(like), self.places)
 
     def of_any(self, node: str, planned: Iterable[FarPort] = ()) -> Expected:
         """Return the part of the expected half that is the same whatever the node sees.
@@ -125,13 +130,6 @@ class PlanIndex:
         """The names by their forms, and by their keys: one stands for all that are like it."""
         by_shape = {(True, shape): name for name in self.names for shape in shapes([name])}
         return by_shape | {(False, device_key(name)): name for name in self.names}
-
-    def _names_like(self, device: str) -> frozenset[str]:
-        """Return a name for each form of a seen one, and one that may be equal to it."""
-        if device not in self._like:
-            keys = [*((True, shape) for shape in shapes([device])), (False, device_key(device))]
-            self._like[device] = frozenset(self._alike[key] for key in keys if key in self._alike)
-        return self._like[device]
 
 
 def unsafe(switches: Iterable[str]) -> Off:

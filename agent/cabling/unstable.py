@@ -106,7 +106,6 @@ def findings(links: Sequence[UnstableLink], every: Iterable[Ending]) -> Iterator
 
 
 def _groups(ending: Ending) -> Iterator[Common]:
-    """Yield the groups that a link belongs to."""
     node, end = ending
     yield NODE, node
     yield LEAF, end.switch

@@ -133,7 +133,6 @@ class ReportedFindings:
 
 
 def _verdict(findings: Iterable[Finding]) -> Verdict:
-    """Return the verdict that findings make."""
     severities = {finding.severity for finding in findings}
     if ERROR in severities:
         return Verdict.FAIL

@@ -303,7 +303,6 @@ def _unread_devices(
 
 
 def _pcie(paths: Mapping[str, PciePath]) -> list[Json]:
-    """Return the rows of the paths of NICs."""
     return [
         {
             "pci": pci,

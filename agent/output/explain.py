@@ -110,6 +110,13 @@ def explained(
     names = {interface, *(fact.interface for fact in evidence)} - {None}
     roles = [role for role in observation.ports if role.interface in names]
     concerned = {key, *names, *(role.device.name for role in roles)}
+    state, reason = "seen", None
+    if value is None:
+        state, reason = "absent", absence(row, interface, observation, known)
+    elif key in rendered.held:
+        state = "held"
+    elif key in rendered.incomplete:
+        state = "incomplete"
     # the text before it is encoded, if it was read now
     texts = (raw.text for raw in values if raw.interface == interface)
     return {
@@ -121,11 +128,11 @@ def explained(
         # of the first row with these values; a later row may say "the same"
         "meaning": next(label.value for label in LABELS if label.values is row.values),
         "absent_when": row.absent,
-        "state": _state(key, rendered),
+        "state": state,
         "value": value,
         "raw": next((text for text in texts if text), value if key in rendered.frozen else None),
         "hold": {"reason": str(hold), "text": hold.text} if hold else None,
-        "reason": absence(row, interface, observation, known) if value is None else None,
+        "reason": reason,
         "evidence": [fact.document for fact in evidence],
         "problems": [
             f"{problem.subject}: {problem.text}"
@@ -134,13 +141,6 @@ def explained(
         ],
         "on_node": on_node,
     }
-
-
-def _state(key: str, rendered: Rendered) -> str:
-    if key not in rendered.labels:
-        return "absent"
-    unsettled = "incomplete" if key in rendered.incomplete else "seen"
-    return "held" if key in rendered.held else unsettled
 
 
 def _absence(row: Label, interface: str | None, observation: Observation, known: Known) -> str:
@@ -229,7 +229,6 @@ class Evidence(NamedTuple):
 
 
 def _file(role: PortRole, seen: Observation, name: str, value: str | None) -> Evidence:
-    """Return the fact of a file of a port."""
     path = f"{CLASS}/{role.device.name}/ports/{role.port.number}/{name}"
     return Evidence(role.interface, "sysfs", path, name, value, seen.time)
 

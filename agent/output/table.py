@@ -186,7 +186,6 @@ def _accelerator(accelerator: dict[str, Any]) -> Iterator[str]:
 
 
 def _modules(modules: Iterable[Json]) -> Iterator[str]:
-    """Yield a line for each transceiver module."""
     for module in modules:
         if module["error"]:
             yield f"{module['interface']}: {module['error']}"
