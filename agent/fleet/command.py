@@ -251,7 +251,6 @@ class Progress:
         self._due = time.monotonic() + self._interval
 
     def clear(self) -> None:
-        """Remove the line."""
         if self._is_shown:
             sys.stderr.write(f"\r{'':<{WIDTH}}\r")
             sys.stderr.flush()

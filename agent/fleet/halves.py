@@ -134,9 +134,6 @@ class Expectations:
         return planned._replace(speed=expected.speed) if expected.speed else planned
 
 
-# what is seen
-
-
 def seen_node(node: FleetNode) -> SeenNode:
     """Return the observed half without the ports that left the bus."""
     ports: dict[str, Port] = {}

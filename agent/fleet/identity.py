@@ -69,7 +69,6 @@ def findings(
 
 
 def _reported(names: Iterable[str], times: Times) -> str:
-    """Return when each of these nodes reported."""
     return ", ".join(f"{name} {utc(time) if (time := times[name]) else 'never'}" for name in names)
 
 

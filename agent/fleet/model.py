@@ -91,7 +91,6 @@ class Wire(NamedTuple):
 
     @property
     def ref(self) -> PortRef:
-        """The port."""
         return PortRef(self.node.name, self.port.interface)
 
 

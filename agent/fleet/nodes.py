@@ -211,7 +211,6 @@ def _leaf_group(label: str | None, leaves: frozenset[str]) -> str | None:
 
 
 def _texts(metadata: Json, name: str, problems: list[str]) -> Texts:
-    """Return the texts of a map of the metadata."""
     mapping = metadata.get(name)
     if mapping is None:
         return {}
@@ -276,8 +275,7 @@ def _port(
     if row is None:  # the annotation does not have it
         return FleetPort(name, far_end=now, last_end=now)
     now, station_end = (None, now) if station else (now, None)
-    # The last far end is told apart from the present one, with the label that it would have.
-    last, former = None, row.last_far
+    last, former = None, row.last_far  # None: the present one, or one that would have no label
     if former and not (now and now.id and (now.id, now.port_id) == (former.id, former.port_id)):
         title, devices = _named(former.id, former.name, flavor)
         label = next(filter(None, devices), None)

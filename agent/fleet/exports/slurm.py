@@ -48,13 +48,11 @@ class SlurmSwitch(NamedTuple):
 
     @property
     def as_conf(self) -> str:
-        """The switch in topology.conf."""
         key, names = ("Nodes", self.nodes) if self.nodes else ("Switches", self.children)
         return f"SwitchName={self.name} {key}={hostlist(names)}\n"
 
     @property
     def as_yaml(self) -> dict[str, str]:
-        """The switch in topology.yaml."""
         key, names = ("nodes", self.nodes) if self.nodes else ("children", self.children)
         return {"switch": Quoted(self.name), key: Quoted(hostlist(names))}
 

@@ -193,7 +193,6 @@ class Box(NamedTuple):
 
     @property
     def middle(self) -> float:
-        """The middle of the box."""
         return self.x + BOX / 2
 
 

@@ -140,7 +140,6 @@ class Marks:
                     self._ports[port].append(number)
 
     def of_port(self, port: PortRef) -> Mark | None:
-        """Return what is said of a port."""
         return self._mark(self._ports.get(port, ()), self._wanted.get(port))
 
     def of_node(self, node: str) -> Mark | None:

@@ -43,7 +43,6 @@ class Odd(NamedTuple):
 
     @property
     def interface(self) -> str:
-        """The name of the interface on its node."""
         return self.row.ports[self.column].interface
 
     @property
