@@ -57,7 +57,7 @@ class ComparedCable(NamedTuple):
     far_end: SeenEnd | None = None  # the one that was compared
     device: Match = INCOMPARABLE
     far_port: Match = INCOMPARABLE
-    place: Spot = NO_SPOT  # of another switch than the planned one, if the plan has it
+    other_spot: Spot = NO_SPOT  # of another switch than the planned one, if the plan has it
 
     def unverifiable(self, reason: str) -> ComparedCable:
         """Return the cable with its status withdrawn."""
@@ -77,26 +77,26 @@ class ComparedCable(NamedTuple):
     def move(self) -> Move:
         """From the far end that it has to the planned one."""
         near, far = spot(self.row.near, self.row.label), spot(self.row.far)
-        return Move(self.ref, self.actual, self.expected, near, far, self.present)
+        return Move(self.ref, self.actual, self.expected, near, far, self.present_spot)
 
     @property
     def stay(self) -> Move:
         """At the far end that it has."""
-        return self.move._replace(wanted=self.actual, far=self.present)
+        return self.move._replace(wanted=self.actual, far_spot=self.present_spot)
 
     @property
     def facts(self) -> dict[str, object]:
         """The facts of its row, with the place of the far end that it has."""
-        there = self.present
+        there = self.present_spot
         of_far_end = {
             name: getattr(there, field) for name, (side, field) in FACTS.items() if side == FAR
         }
         return self.row.facts | of_far_end
 
     @property
-    def present(self) -> Spot:
+    def present_spot(self) -> Spot:
         """The place of the far end that it has."""
-        return spot(self.row.far) if self.far_end and self.device.equal else self.place
+        return spot(self.row.far) if self.far_end and self.device.equal else self.other_spot
 
     @property
     def is_wrong(self) -> bool:

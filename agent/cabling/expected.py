@@ -83,7 +83,7 @@ class ExpectedRow(NamedTuple):
 
 
 @dataclass(frozen=True)
-class LeafPlaces:
+class LeafSpots:
     """Where switches stand, by any spelling of their names."""
 
     by_name: Mapping[str, Spot] = field(default_factory=dict)
@@ -98,7 +98,7 @@ class LeafPlaces:
         return self.by_name[alike[0]] if len(alike) == 1 else None
 
 
-NO_PLACES = LeafPlaces()
+NO_SPOTS = LeafSpots()
 FarPort = tuple[str, str]  # device and port, as a plan or a neighbor names them
 
 
@@ -112,7 +112,7 @@ class Expected(NamedTuple):
     # `end_key` of the far ends that the plans give to other nodes, to "node interface"
     taken: Mapping[FarPort, str] = NO_FIELDS  # type: ignore[assignment]
     devices: frozenset[str] = frozenset()  # all far devices of the plans, of any node
-    places: LeafPlaces = NO_PLACES  # of switches
+    spots: LeafSpots = NO_SPOTS  # of switches
     numbers: frozenset[int] = frozenset()  # of HCAs in the plans, of any node
     notes: tuple[str, ...] = ()
     off: frozenset[str] = frozenset()  # tolerances of names that the plans do not permit
@@ -238,7 +238,7 @@ def merged(parts: Sequence[Expected]) -> Expected:
         _one("ports", parts),
         taken={key: text for part in parts for key, text in part.taken.items()},
         devices=frozenset().union(*(part.devices for part in parts)),
-        places=LeafPlaces({k: v for part in parts for k, v in part.places.by_name.items()}),
+        spots=LeafSpots({k: v for part in parts for k, v in part.spots.by_name.items()}),
         numbers=frozenset().union(*(part.numbers for part in parts)),
         notes=tuple(note for part in parts for note in part.notes),
         off=frozenset().union(*(part.off for part in parts)),
@@ -263,7 +263,7 @@ def dump(expected: Expected) -> dict[str, Any]:
         "taken": [[*end, text] for end, text in expected.taken.items()],
         "devices": sorted(expected.devices),
         "numbers": sorted(expected.numbers),
-        "places": None,  # the agent's verdict does not tell where the wrong switch stands
+        "spots": None,  # the agent's verdict does not tell where the wrong switch stands
         "off": sorted(expected.off),
     }
 
@@ -277,7 +277,7 @@ def load(document: dict[str, Any]) -> Expected:
         rows.append(row._replace(place=FilePlace(*row.place), near=near, far=far))
     return Expected(**document)._replace(
         rows=tuple(rows),
-        places=NO_PLACES,
+        spots=NO_SPOTS,
         taken={(device, port): text for device, port, text in document["taken"]},
         devices=frozenset(document["devices"]),
         numbers=frozenset(document["numbers"]),

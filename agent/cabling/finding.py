@@ -170,9 +170,9 @@ class Move(NamedTuple):
     port: PortRef
     actual: Ends
     wanted: Ends
-    near: Spot = NO_SPOT  # of the node's end, with the label of the cable
-    far: Spot = NO_SPOT  # of the wanted end
-    present: Spot = NO_SPOT  # of the end that is seen
+    near_spot: Spot = NO_SPOT  # of the node's end, with the label of the cable
+    far_spot: Spot = NO_SPOT  # of the wanted end
+    present_spot: Spot = NO_SPOT  # of the end that is seen
 
 
 class Finding(NamedTuple):
@@ -321,9 +321,9 @@ def fleet_document(finding: Finding) -> Json:
             **move.port._asdict(),
             "actual": end_document(*move.actual),
             "wanted": end_document(*move.wanted),
-            "near": move.near._asdict(),
-            "far": move.far._asdict(),
-            "present": move.present._asdict(),
+            "near": move.near_spot._asdict(),
+            "far": move.far_spot._asdict(),
+            "present": move.present_spot._asdict(),
         }
         for move in finding.moves
     ]

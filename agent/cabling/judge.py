@@ -100,8 +100,8 @@ def verify(expected: Expected, node: SeenNode, options: VerifyOptions = DEFAULTS
         if cable.is_wrong and cable.row.text in texts:
             compared[index] = cable.unverifiable(IN_DUPLICATE)  # first the plan is to be corrected
         elif cable.status == cables.MISCABLED:  # where the switch is to which it leads
-            place = expected.places.get(cable.actual[0] or "")
-            compared[index] = cable._replace(place=place or NO_SPOT)
+            other = expected.spots.get(cable.actual[0] or "")
+            compared[index] = cable._replace(other_spot=other or NO_SPOT)
     without = tuple((row, why) for row, why in resolved.without if row.mark != IGNORE)
     findings = [
         *_duplicates(doubled, compared, draft),

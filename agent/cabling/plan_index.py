@@ -19,11 +19,11 @@ from operator import itemgetter
 
 from agent.cabling.cables import shapes
 from agent.cabling.expected import (
-    NO_PLACES,
+    NO_SPOTS,
     Expected,
     ExpectedRow,
     FarPort,
-    LeafPlaces,
+    LeafSpots,
     distinct,
     end_key,
 )
@@ -53,7 +53,7 @@ class PlanIndex:
         # by device, then port, as `end_key`
         self._users = defaultdict[str, dict[str, list[End]]](lambda: defaultdict(list))
         self._like: dict[str, frozenset[str]] = {}
-        places: dict[str, Spot] = {}  # by the name of the switch
+        spots: dict[str, Spot] = {}  # by the name of the switch
         for cable in cables:
             for near, far in ((cable.a, cable.b), (cable.b, cable.a)):
                 node = node_of(near.node)
@@ -72,13 +72,13 @@ class PlanIndex:
                     )
                     self.rows.setdefault(node, []).append(row)
                 elif near.rack or near.unit:
-                    places[near.node] = spot(near)
+                    spots[near.node] = spot(near)
                 if cable.mark != IGNORE:
                     device, port = end_key(far.node, far.interface)
                     self._users[device][port].append(near)
                 self.names[near.node] = None
                 interfaces.add(near.interface)
-        self.places = LeafPlaces(places)
+        self.spots = LeafSpots(spots)
         self._numbers = numbers(interfaces)
         self.off = unsafe(self.names)
 
@@ -87,7 +87,7 @@ class PlanIndex:
         if ends is None:
             every = ((device, port) for device, ports in self._users.items() for port in ports)
             devices = frozenset(name for name in self.names if self._node_of(name) != node)
-            return self._part(node, every, devices, self.places)
+            return self._part(node, every, devices, self.spots)
         ends = {*ends}
         like = set[str]()  # a name for each form of a seen one, and one that may be equal to it
         for device in {device for device, _ in ends}:
@@ -96,7 +96,7 @@ class PlanIndex:
                 alike = (self._alike[key] for key in keys if key in self._alike)
                 self._like[device] = frozenset(alike)
             like |= self._like[device]
-        return self._part(node, ends, frozenset(like), self.places)
+        return self._part(node, ends, frozenset(like), self.spots)
 
     def of_any(self, node: str, planned: Iterable[FarPort] = ()) -> Expected:
         """Return the part of the expected half that is the same whatever the node sees.
@@ -105,10 +105,10 @@ class PlanIndex:
         cable, unless that port is planned for this node, too.
         """
         by_shape = frozenset(name for (is_shape, _), name in self._alike.items() if is_shape)
-        return self._part(node, planned, by_shape, NO_PLACES)
+        return self._part(node, planned, by_shape, NO_SPOTS)
 
     def _part(
-        self, node: str, ends: Iterable[FarPort], devices: frozenset[str], places: LeafPlaces
+        self, node: str, ends: Iterable[FarPort], devices: frozenset[str], spots: LeafSpots
     ) -> Expected:
         rows = distinct(self.rows.get(node, ()))
         taken: dict[FarPort, str] = {}  # the last row of a port that is not ours
@@ -120,7 +120,7 @@ class PlanIndex:
             rows,
             taken=taken,
             devices=devices,
-            places=places,
+            spots=spots,
             numbers=self._numbers,
             off=self.off,
         )

@@ -45,7 +45,7 @@ class UnstableLink(NamedTuple):
     @property
     def far(self) -> str:
         """The far end in words, with its place."""
-        return end_text(self.move.actual) + self.move.present.in_brackets
+        return end_text(self.move.actual) + self.move.present_spot.in_brackets
 
     @property
     def move(self) -> Move:
@@ -144,7 +144,7 @@ def _of_group(kind: str, links: Sequence[UnstableLink], size: int) -> Finding:
     first, count = links[0], f"{len(links)} of its {many(size, 'link')}"
     if kind == NODE:
         node = first.ref.node
-        place = first.move.near._replace(label=None).in_brackets
+        place = first.move.near_spot._replace(label=None).in_brackets
         subject, key = f"the HCAs of {node}{place}", [node, NODE]
         links = sorted(links, key=lambda link: natural(link.ref.interface))
         pairs = listed([f"{link.ref.interface} to {link.far}" for link in links], MAX_NAMED)
@@ -152,7 +152,7 @@ def _of_group(kind: str, links: Sequence[UnstableLink], size: int) -> Finding:
     else:
         ports = listed([link.end.port or "?" for link in links], MAX_NAMED)
         of_nodes = listed([" ".join(link.ref) for link in links], MAX_NAMED)
-        leaf = first.end.device + first.move.present.in_brackets
+        leaf = first.end.device + first.move.present_spot.in_brackets
         subject, key = leaf, [leaf_key(first.end.device), LEAF]
         if kind == BLOCK_OF_LEAF:
             block = (int(first.end.port_id or 1) - 1) // BLOCK

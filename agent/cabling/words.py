@@ -47,7 +47,7 @@ def _name(row: ExpectedRow) -> str:
 def present(port: Port, cable: ComparedCable | None) -> str:
     """Return the far end that a cable has now, else the planned one."""
     if cable and cable.far_end:
-        return end_text(cable.actual) + cable.present.in_brackets
+        return end_text(cable.actual) + cable.present_spot.in_brackets
     if port.far_ends:
         return end_text((port.far_ends[0].device, port.far_ends[0].port))
     return far(cable.row) if cable else "the switch"

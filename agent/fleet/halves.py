@@ -64,7 +64,7 @@ class Expectations:
         """Yield the findings, those of a leaf with its rack if the plan has it."""
         for finding in findings:
             leaf = finding.leaf if not finding.rack else None
-            rack = place.rack if leaf and (place := self.index.places.get(leaf)) else None
+            rack = place.rack if leaf and (place := self.index.spots.get(leaf)) else None
             fact = ("far-rack", rack) if rack else None
             yield finding._replace(facts=(*finding.facts, fact)) if fact else finding
 

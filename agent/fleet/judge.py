@@ -285,7 +285,7 @@ def positioned(findings: Iterable[Finding], nodes: Iterable[FleetNode]) -> Itera
     positions = {node.name: node.position for node in nodes if node.position}
     for original in findings:
         known = [(name, positions[name]) for name in original.nodes if name in positions]
-        is_planned = any(move.near.rack for move in original.moves)
+        is_planned = any(move.near_spot.rack for move in original.moves)
         chassis, text = {position.chassis for _, position in known}, ""
         if original.severity != INFO and not is_planned and len(known) == len(original.nodes):
             if 0 < len(known) <= MAX_POSITIONS:

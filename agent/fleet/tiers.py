@@ -36,7 +36,7 @@ class Differing(NamedTuple):
     """Nodes with another value of a tier than most of those with which they share it."""
 
     key: str  # label of the tier
-    place: str  # in words: `leaf group leaf[1-8]`, `backend.coreweave.cloud/tier-1.current spine1`
+    where: str  # in words: `leaf group leaf[1-8]`, `backend.coreweave.cloud/tier-1.current spine1`
     usual: str
     value: str | None  # theirs; None: they have the tier below only
     nodes: Sequence[str]
@@ -221,7 +221,7 @@ def _incomplete(whole: TierTree) -> Iterator[Finding]:
     for (key, usual), same in grouped(whole.differing, lambda odd: (odd.key, odd.usual)).items():
         nodes = sorted({name for odd in same for name in odd.nodes}, key=natural)
         values = sorted({odd.value or "missing" for odd in same}, key=natural)
-        places = sorted({odd.place for odd in same}, key=natural)
+        places = sorted({odd.where for odd in same}, key=natural)
         where = f"{many(len(nodes), 'node')} ({listed(nodes)})"
         text = (
             f"{key} of {where} is {listed(values)}, and {usual} on most others of "

@@ -102,7 +102,7 @@ def cells(
     near, far, present = Spot(facts.get("rack")), Spot(facts.get("far-rack")), NO_SPOT
     if move:
         ends = move.wanted, move.actual
-        near, far, present = move.near, move.far, move.present
+        near, far, present = move.near_spot, move.far_spot, move.present_spot
     places = near.text, far.text, present.text
     row = [*subject, *ends[0], *ends[1], finding.code, finding.text, *places, finding.id]
     return [cell and visible(cell, MAX_TEXT) for cell in row]

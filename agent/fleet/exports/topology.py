@@ -243,7 +243,7 @@ def _tiers(
         else:
             tiers[key] = values
     notes += [
-        f"{odd.key} is {odd.usual} in {odd.place}, as on most Nodes, not {odd.value}: "
+        f"{odd.key} is {odd.usual} in {odd.where}, as on most Nodes, not {odd.value}: "
         f"{listed(odd.nodes)}"
         for odd in whole.differing
         if odd.value and odd.key in tiers

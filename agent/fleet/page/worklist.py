@@ -284,11 +284,11 @@ def _lines(number: int, finding: Finding, cut: Cut, positions: Mapping[str, str]
             number,
             finding.code,
             cut(move.port.text),
-            move.near.text or positions.get(move.port.node, ""),
+            move.near_spot.text or positions.get(move.port.node, ""),
             cut(place_text(*move.actual)) if any(move.actual) else "no link",
-            move.present.text
-            if is_still or move.present != move.far
+            move.present_spot.text
+            if is_still or move.present_spot != move.far_spot
             else "",  # once for one switch
             "stays" if is_still else cut(wanted),
-            "" if is_still else move.far.text,
+            "" if is_still else move.far_spot.text,
         )

@@ -50,7 +50,7 @@ def test_both_ends_have_their_place() -> None:
     [found] = bad("mlx5_3", expected=plan({}, placed, *others))
     assert "of mlx5_3 (rack A1, unit 69, cable C42), then replace the cable to" in found.text
     assert "leaf03 port swp5 (rack B3, unit 40): the path" in found.text
-    assert found.moves[0].near.rack == "A1"
+    assert found.moves[0].near_spot.rack == "A1"
 
 
 def test_several_links_of_one_node_are_its_hcas() -> None:

@@ -475,7 +475,7 @@ def test_what_finds_the_cable_is_in_every_format(code: str, *, is_rated: bool) -
     (found,) = (one for one in result.findings if one.code == code)
     near, far = "rack A1, unit 7, cable C7", "rack B3, unit 40"
     (move,) = (one for one in found.moves if one.port == PortRef("gpu-002", "mlx5_1"))
-    assert (move.near.text, move.far.text, move.present.text) == (near, far, present)
+    assert (move.near_spot.text, move.far_spot.text, move.present_spot.text) == (near, far, present)
     shown = " ".join(FORMATS["table"](result).split())
     places = ["cable C7", "(rack B3, unit 40)", f"({present})" if present else "no link"]
     assert all(place in shown for place in places)

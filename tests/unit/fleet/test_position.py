@@ -53,7 +53,7 @@ def test_what_is_unknown_is_not_said() -> None:
     assert sentence(wrong(0, 1), position(4), None) == ""
     assert sentence(wrong(0, severity=INFO), position(4)) == ""
     ends = ("leaf01", "1"), ("leaf01", "2")
-    move = Move(PortRef("gpu-0", "ibp0"), *ends, near=Spot("A1", "17"))
+    move = Move(PortRef("gpu-0", "ibp0"), *ends, near_spot=Spot("A1", "17"))
     assert sentence(wrong(0, moves=(move,)), position(4)) == ""
 
 

@@ -72,7 +72,7 @@ def test_who_has_no_core_though_most_have() -> None:
     """A node that knows no tier is not told: its agent has not asked yet."""
     nodes = [node(1, "s1", "c1"), node(2, "s1", "c1"), node(3, "s1"), node(4)]
     (odd,) = tree(nodes, KEYS).differing
-    assert (odd.key, odd.place, odd.usual, odd.value) == ("tier-2", "tier-1 s1", "c1", None)
+    assert (odd.key, odd.where, odd.usual, odd.value) == ("tier-2", "tier-1 s1", "c1", None)
     assert odd.nodes == ["gpu-3"]
     nodes = [node(1, "s1", "c1"), node(2, "s1"), node(3, "s1")]
     assert tree(nodes, KEYS).differing == ()
