@@ -122,12 +122,9 @@ def compare_device(expected: str, seen: SeenDevice, off: Off = frozenset()) -> M
             return match
     for name in seen.names:
         by = same_name(expected, name, off)
-        if (
-            not by
-            and "padding" not in off
-            and (by := same_name(unpadded(expected), unpadded(name), off))
-        ):
-            by = "padding" if by == EXACT else f"padding+{by}"
+        if not by and "padding" not in off:
+            by = same_name(unpadded(expected), unpadded(name), off)
+            by = "padding" if by == EXACT else by and f"padding+{by}"
         if by:
             return matched(by)
     # The plan has the NodeDescription, or another one with the switch's name.

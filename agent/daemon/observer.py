@@ -114,13 +114,13 @@ class Observer:
             self.memories.roles.seed(pins(annotation, globs), seen)
         boot_id = self._cycle.observation.boot_id if self._cycle else None
         on_node = published(annotation, kept, self.keys, boot_id, globs)
-        age = -1.0  # seconds since the last report; only over a boot by the wall clock
-        boot = annotation.reported.boot_id if annotation else None
-        if annotation and annotation.uptime and boot_id is not None and boot == boot_id:
-            age = self.host.clock() - annotation.uptime
-        if annotation and age < 0:
-            at = annotation.reported.time
-            age = 0.0 if at is None else self.wall() - at
+        age = 0.0  # seconds since the last report; only over a boot by the wall clock
+        if annotation:
+            time, boot = annotation.reported
+            age = 0.0 if time is None else self.wall() - time
+            uptime = annotation.uptime if boot_id is not None and boot == boot_id else None
+            if uptime and (since := self.host.clock() - uptime) >= 0:
+                age = since
         on_node = on_node._replace(overdue=max(age - self.settings.resync, 0.0))
         self._memory.seed(on_node, self.host.clock())
         self._annotation = annotation
