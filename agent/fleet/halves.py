@@ -146,8 +146,7 @@ def seen_node(node: FleetNode) -> SeenNode:
         far_ends: tuple[SeenEnd, ...] = ()
         if end:
             seen = _seen_device(end.label, end.name, end.id)
-            names = dict.fromkeys(filter(None, (end.port_id, end.port_name)))
-            of_port = SeenPort(tuple(names), infiniband=is_infiniband)
+            of_port = _seen_port(end.port_id, end.port_name, is_infiniband)
             port_id = end.port_id or ""
             far_end = SeenEnd(end.label, port_id, end.port_name, end.id, end.name, seen, of_port)
             far_ends = (far_end,)
@@ -206,3 +205,8 @@ def _seen_device(label: str, name: str | None, identity: str | None) -> SeenDevi
     is_address = bool(guid(label) or mac(label))
     names = (name,) if name else () if is_address else (label,)
     return SeenDevice(name or label, names, tuple(guids), tuple(macs))
+
+
+@lru_cache(MAX_CACHED)  # the Nodes of a fleet see the same few ports
+def _seen_port(port_id: str | None, name: str | None, is_infiniband: bool) -> SeenPort:
+    return SeenPort(tuple(dict.fromkeys(filter(None, (port_id, name)))), infiniband=is_infiniband)
