@@ -1,4 +1,4 @@
-"""The commands `run`, `cleanup`, `explain`, `verify` and `capture`, which agent/cli.py has loaded.
+"""The commands `run`, `cleanup`, `explain`, `verify` and `capture`; agent/cli.py loads them.
 
 Each command imports its modules itself, so that `--help` and short commands start fast.
 """

@@ -66,12 +66,12 @@ class RecordedSmps(Recording):
 
         An entry about another LID than the port has is replaced by its reason.
         """
-        from agent.infiniband import sa, smp  # without answers of the SA they are not loaded
-
         entries = []
         for port in ports:
             if (entry := self.of_sa.get(port.address)) is None:
                 continue
+            from agent.infiniband import sa, smp  # without answers of the SA they are not loaded
+
             lid = port.lid
             with suppress(Malformed, LookupError, TypeError):  # its decoder reports it
                 exchange = smp.Exchange.from_json(entry["exchanges"][0])

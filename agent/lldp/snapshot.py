@@ -184,7 +184,7 @@ def _anonymized(frame: Frame, names: Names) -> Frame | None:
         return None
 
     chassis, port = neighbor.chassis_id, neighbor.port_id
-    is_mac = neighbor.chassis_subtype == lldp.CHASSIS_MAC and MAC.fullmatch(chassis)
+    chassis_is_mac = neighbor.chassis_subtype == lldp.CHASSIS_MAC and MAC.fullmatch(chassis)
     port_is_mac = neighbor.port_id_subtype == lldp.PORT_MAC and MAC.fullmatch(port)
     description, name = neighbor.port_description, neighbor.system_name
     facts = neighbor._asdict()
@@ -192,7 +192,7 @@ def _anonymized(frame: Frame, names: Names) -> Frame | None:
     facts |= {
         "destination_mac": names.text(neighbor.destination_mac),
         "source_mac": names.text(neighbor.source_mac),
-        "chassis_id": names.text(chassis) if is_mac else names.peer(chassis),
+        "chassis_id": names.text(chassis) if chassis_is_mac else names.peer(chassis),
         "port_id": names.text(port) if port_is_mac else names.port(port),
         "port_description": description and names.port(description),
         "system_name": name and names.peer(name),

@@ -107,10 +107,6 @@ class Names:
         width = len(digits) - len(_REPLACEMENT)
         return self.addresses.setdefault(digits, f"{_REPLACEMENT}{self._next():0{width}x}")
 
-    def mac(self, mac: str) -> bytes:
-        """Return the octets of the replacement of a MAC address with colons."""
-        return bytes.fromhex(self.text(mac).replace(":", ""))
-
     def guid(self, guid: bytes) -> bytes:
         """Return the octets of the replacement of a GUID."""
         return bytes.fromhex(self.text(guid.hex(":", 2)).replace(":", ""))

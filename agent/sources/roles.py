@@ -127,7 +127,7 @@ def _by_flag(evidence: RoleEvidence, globs: Sequence[str], unread: Mapping[str, 
     data = RoleVerdict("flag", "named by --backend-device", backend=True)
     other = RoleVerdict("flag", "not named by --backend-device")
     verdicts = {
-        port.key: next(no_data(port), data) if port.device.name in named else other
+        port.key: next(_no_data_of_its_own(port), data) if port.device.name in named else other
         for port in evidence.ports
     }
     its = {name: layer for name, layer in unread.items() if name in named}
@@ -234,7 +234,7 @@ def no_data_port(candidate: DevicePort, evidence: RoleEvidence) -> Iterator[Role
     if device.pci is None and (evidence.bus.gpus or any(other.pci for other in evidence.devices)):
         text = "a software device: no PCI function, beside GPUs or devices that have one"
         yield RoleVerdict("software", text)
-    yield from no_data(candidate)
+    yield from _no_data_of_its_own(candidate)
 
 
 def other_network(device: RdmaDevice, evidence: RoleEvidence) -> Iterator[RoleVerdict]:
@@ -276,7 +276,7 @@ def _no_function_of_its_own(candidate: DevicePort, evidence: RoleEvidence) -> It
         yield RoleVerdict("socket-direct", text)
 
 
-def no_data(candidate: DevicePort) -> Iterator[RoleVerdict]:
+def _no_data_of_its_own(candidate: DevicePort) -> Iterator[RoleVerdict]:
     """Yield the rules for which a port of a data device carries no data of its own.
 
     - A port of the embedded switch (switchdev mode): its traffic passes the uplink, too.

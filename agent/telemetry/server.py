@@ -102,7 +102,7 @@ class Certificates:
 
     @property
     def asks_clients(self) -> bool:
-        """True if /metrics needs a client certificate."""
+        """True if /metrics and /verdict need a client certificate."""
         return self._files.client_ca is not None
 
     def context(self) -> ssl.SSLContext:
