@@ -216,7 +216,7 @@ class Change:
     managed: Fields  # fields of manager `bwagent` now, with the Node's values
     wanted: Fields  # fields of manager `bwagent` afterwards
     on_node: Fields  # the Node's values of all these fields, whoever set them
-    outside: FieldSet = frozenset()  # of `managed`: not in the label table (ownership.py)
+    outside: FieldSet = frozenset()  # of `managed`: not in the label table
     shared: FieldSet = frozenset()  # of `managed`: other managers have them too
     left_alone: tuple[ForeignField, ...] = ()
     foreign: tuple[ForeignField, ...] = ()  # under P and IB, neither owned nor wanted
