@@ -184,12 +184,14 @@ def _without_other_names(
     results: list[ComparedCable], devices: Iterable[str], off: Off
 ) -> list[ComparedCable]:
     """Withdraw all results if no switch is known, and their names are of another form."""
+    if any(cable.device.equal and cable.far_end for cable in results):
+        return results
     named = [
         (cable.far_end.device, cable.row.device)
         for cable in results
         if cable.far_end and cable.device.equal is not None
     ]
-    if not named or any(cable.device.equal and cable.far_end for cable in results):
+    if not named:
         return results
     seen = {device for device, _ in named}
     known = {*devices, *(device for _, device in named if device)}
@@ -212,6 +214,8 @@ def _without_cages(results: list[ComparedCable]) -> list[ComparedCable]:
     It does if most of its numbers are those of the cages of the ports that are seen; port 1 is in
     cage 1, and proves nothing.
     """
+    if not any(cable.far_end and cable.far_end.seen_port.twin_port for cable in results):
+        return results
     # Those with a bare number for a port of the right InfiniBand switch.
     by_number = [
         cable

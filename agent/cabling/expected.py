@@ -170,6 +170,9 @@ def distinct(rows: Iterable[ExpectedRow]) -> tuple[ExpectedRow, ...]:
 
     Raises Malformed for more than MAX_CABLES of one text.
     """
+    rows = tuple(rows)
+    if len({row.text for row in rows}) == len(rows):
+        return rows
     by_text: dict[str, list[ExpectedRow]] = {}
     for row in rows:
         same = by_text.setdefault(row.text, [])

@@ -201,6 +201,8 @@ def _duplicates(
         for cable in compared
         if (far := cable.far_end) and far.port_id
     ]
+    if len({end for end, _ in seen_ends}) == len(seen_ends):  # as nearly everywhere in a fleet
+        return
     for seen, pairs in grouped(seen_ends, lambda pair: pair[0]).items():
         if len(pairs) > 1:
             names = [cable.ref.interface for _, cable in pairs]
@@ -279,6 +281,9 @@ def _doubled(compared: Sequence[ComparedCable], expected: Expected) -> Iterator[
         and cable.status != cables.IGNORED
         and cable.reason != cables.CAGES
     ]
+    keys = {key for key, _ in ends}
+    if len(keys) == len(ends) and expected.taken.keys().isdisjoint(keys):
+        return  # as nearly everywhere in a fleet
     for end, pairs in grouped(ends, itemgetter(0)).items():
         here = [row for _, row in pairs]
         others = [expected.taken[end]] if end in expected.taken else []

@@ -113,9 +113,10 @@ class PlanIndex:
         rows = distinct(self.rows.get(node, ()))
         taken: dict[FarPort, str] = {}  # the last row of a port that is not ours
         for device, port in {end_key(*end) for end in Expected(rows).far_ports.union(ends)}:
-            users = reversed(self._users.get(device, {}).get(port, ()))
-            if other := next((near for near in users if self._node_of(near.node) != node), None):
-                taken[device, port] = f"{other.node} {other.interface}"
+            for near in reversed(self._users.get(device, {}).get(port, ())):
+                if self._node_of(near.node) != node:
+                    taken[device, port] = f"{near.node} {near.interface}"
+                    break
         return Expected(
             rows,
             taken=taken,

@@ -68,8 +68,9 @@ NO_END = EndLabels()
 
 
 class LabelKeys(NamedTuple):
-    """The keys of the agent's labels on a Node: of two prefixes that of P."""
+    """The keys of a Node's labels, and the agent's among them: of two prefixes that of P."""
 
+    every: tuple[str, ...]  # each text once in memory
     of_node: dict[str, str]  # by name
     of_ports: dict[str, EndLabels]  # by interface
     twins: tuple[tuple[str, str, str], ...]  # the label, its keys under both prefixes
@@ -89,7 +90,7 @@ class NodeReader:
         metadata, problems = part(document, "metadata"), list[str]()
         texts = _texts(metadata, "labels", problems)
         keys = self._keys(tuple(texts))
-        labels = {intern(key): intern(text) for key, text in texts.items()}
+        labels = dict(zip(keys.every, map(intern, texts.values()), strict=True))
         annotations = _texts(metadata, "annotations", problems)
         if differing := [name for name, key, other in keys.twins if labels[key] != labels[other]]:
             problems.append(f"{_listed(differing)}: other labels under both prefixes")
@@ -120,9 +121,10 @@ class NodeReader:
         if speed is not None and (gbps is None or gbps > MAX_SPEED):
             problems.append(f"speed.current is {_quoted(speed)}")
             gbps = None
-        ends = (row.last_far for row in annotation.interfaces) if annotation else ()
-        leaves = frozenset(end.device for end in ends if end)
-        leaf_group = _leaf_group(own.get("leafgroup.current"), leaves)
+        leaf_group = own.get("leafgroup.current")
+        if leaf_group and annotation:
+            ends = (row.last_far for row in annotation.interfaces)
+            leaf_group = _leaf_group(leaf_group, frozenset(end.device for end in ends if end))
         text, node_boot_id = annotations.get(self._fabric), boot_id_of(document)
         uplinks = dict[str, LeafUplinks]()
         if leaf_group and text is not None and boot_id in {None, node_boot_id or boot_id}:
@@ -174,7 +176,8 @@ class NodeReader:
 
 def _label_keys(naming: Naming, keys: Iterable[str]) -> LabelKeys:
     families: list[dict[LabelSubject, str]] = [{}, {}]  # of P, of IB
-    for key in keys:
+    every = tuple(map(intern, keys))
+    for key in every:
         prefix, _, name = key.rpartition("/")
         if not prefix or prefix not in naming[:2]:
             continue
@@ -196,16 +199,16 @@ def _label_keys(naming: Naming, keys: Iterable[str]) -> LabelKeys:
         for (name, interface), key in twins.items()
         if (name, interface) in values
     )
-    return LabelKeys(of_node, of_ports, both)
+    return LabelKeys(every, of_node, of_ports, both)
 
 
 @lru_cache(MAX_CACHED)
-def _leaf_group(label: str | None, leaves: frozenset[str]) -> str | None:
+def _leaf_group(label: str, leaves: frozenset[str]) -> str:
     """Return the label of the leaf group of these leaves as this version writes it.
 
     Earlier versions wrote a hash where it was long: a fleet of both has two labels for a group.
     """
-    if label is None or not leaves or label != encode.value(encode.joined(leaves)):
+    if not leaves or label != encode.value(encode.joined(leaves)):
         return label
     return encode.value(encode.ranged(leaves))
 

@@ -146,9 +146,10 @@ def cables_of(source: PlanContent) -> Iterator[PlanCable]:
         stripped = [*map(str.strip, cells)]
         if len(stripped) < len(columns) or any(stripped[len(columns) :]):
             raise Malformed(f"{place}: {len(cells)} cells, and the header has {len(columns)}")
-        for name, reason in zip(names, map(_name_fault, names, of_names(stripped)), strict=True):
-            if reason:
-                raise Malformed(f"{place._replace(column=name)}: {reason}")
+        faults = [*map(_name_fault, names, of_names(stripped))]
+        if any(faults):
+            name, reason = next(each for each in zip(names, faults, strict=True) if each[1])
+            raise Malformed(f"{place._replace(column=name)}: {reason}")
         texts = [*map(_text, stripped), None]
         near, far = End._make(of_near(texts)), End._make(of_far(texts))
         if not (far.node and far.interface):
