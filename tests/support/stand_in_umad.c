@@ -18,6 +18,7 @@
  *   send-fails       umad_send() fails
  *   no-smi           it fails with EPERM for an agent of class 0x81
  *   crash, hang      umad_recv() does that
+ *   blocks           umad_open_port() never returns
  *
  * An agent of class 3 reaches a subnet administrator, which knows one link: to port 3 of the switch, LID 1.
  *
@@ -314,6 +315,8 @@ int umad_open_port(const char *device, int number)
 	snprintf(port->device, sizeof port->device, "%s", device);
 	port->number = number;
 	find_fault(port);
+	while (is(port, "blocks"))
+		pause();
 	if (is(port, "absent"))
 		return fail(ENOENT, -EINVAL);
 	if (is(port, "not-permitted"))
