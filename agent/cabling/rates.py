@@ -137,13 +137,19 @@ def _unverifiable(slow: Sequence[Low], doubt: str, draft: Draft) -> Finding:
     return draft("unverifiable", names, text, facts=facts, key=key, severity=severity)
 
 
-def _sums(node: SeenNode, ignored: Collection[str]) -> tuple[float, float, float, str]:
-    """Return what the rates of a node add up to, in Gb/s.
+class Sums(NamedTuple):
+    """What the rates of a node add up to, in Gb/s.
 
-    The current sum; the sum with the best rate of its kind for each port to ignore; that with it
-    for each port whose rate the kernel may not know; and why the node may have more than now. Where
-    a rate is not known at all, the sum of the Node's label counts.
+    Where a rate is not known at all, the sum of the Node's label counts.
     """
+
+    current: float
+    allowed: float  # with the best rate of its kind for each port to ignore
+    most: float  # with that for each port whose rate the kernel may not know
+    doubt: str  # why the node may have more than now
+
+
+def _sums(node: SeenNode, ignored: Collection[str]) -> Sums:
     ports = node.ports.values()
     rates = {port.interface: port.rate_gbps or 0 for port in ports}
     best, sure = _best(ports), _best(port for port in ports if not port.is_suspect)
@@ -151,11 +157,11 @@ def _sums(node: SeenNode, ignored: Collection[str]) -> tuple[float, float, float
     current, allowed = sum(rates.values()), sum((rates | of_ignored).values())
     if not node.unread and all(port.rate_gbps is not None for port in ports):
         suspect = {port.interface: sure.get(port.kind, inf) for port in ports if port.is_suspect}
-        return current, allowed, sum((rates | suspect).values()), OLD_KERNEL
+        return Sums(current, allowed, sum((rates | suspect).values()), OLD_KERNEL)
     doubt, published = "not every port could be read", None if ignored else node.speed_gbps
     if published is None:
-        return current, allowed, inf, doubt
-    return published or current, published, published, doubt
+        return Sums(current, allowed, inf, doubt)
+    return Sums(published or current, published, published, doubt)
 
 
 def _below(  # noqa: PLR0913, PLR0917 - as above
@@ -170,16 +176,16 @@ def _below(  # noqa: PLR0913, PLR0917 - as above
 
     `absent` are interfaces of the plan that are not on this node.
     """
-    wanted, (total, allowed, most, doubt) = rate(expected), _sums(node, ignored)
-    current = encode.gbps(total)
+    wanted, sums = rate(expected), _sums(node, ignored)
+    current = encode.gbps(sums.current)
     unsure: dict[str, Any] = {"facts": {NOT_VERIFIED: "speed"}, "key": ["speed"]}
     if wanted is None:
         text = f"Correct speed.expected: {expected!r} is no rate such as 3200G."
         yield draft("unverifiable", [], text, **unsure)
-    elif most >= wanted > allowed:
-        text = f"Speed not verified: {current} of {expected}; {doubt}."
+    elif sums.most >= wanted > sums.allowed:
+        text = f"Speed not verified: {current} of {expected}; {sums.doubt}."
         yield draft("unverifiable", [], text, **unsure)
-    elif wanted > allowed:
+    elif wanted > sums.allowed:
         low = _low_ports(node, planned, ignored) | dict.fromkeys(absent, "not on this node")
         rates = [node.ports[name].rate_gbps if name in node.ports else 0 for name in low]
         which = ["do not count"] if not all(rates) else []

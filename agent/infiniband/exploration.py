@@ -128,7 +128,7 @@ def explore(
         guid: name for guid, name in subnets.switches.items() if guid in of_use or name in names
     }
     lids = {guid: subnets.lid(guid) for guid in near}
-    by_smps = tuple(sorted(subnets.by_smps.walked))
+    by_smps = tuple(sorted(subnets.smp_walk.walked))
     return Exploration(tree, tuple(faults), listed, lids, tuple(subnets.walked), by_smps)
 
 
@@ -218,7 +218,7 @@ class Subnets:
         self._ask, self._tids = ask, count(tid)
         self.switches: dict[str, str | None] = {}  # GUID -> name
         self.walked: list[str] = []  # why subnets were walked
-        self.by_smps = Walk(ask, self._tids, self.switches)
+        self.smp_walk = Walk(ask, self._tids, self.switches)
         self._nodes: dict[str, tuple[_Subnet, sa.SubnetNode]] = {}  # by GUID
         self._links: dict[str, list[LinkEnd]] = {}
         self._silent: dict[tuple[int, int | None], str] = {}  # SAs by LID and prefix: the fault
@@ -242,7 +242,7 @@ class Subnets:
 
     def has(self, leaf: str) -> bool:
         """Return True for a leaf that is listed, or at the far end of a port that walks."""
-        return leaf in self._nodes or self.by_smps.has(leaf, 1)
+        return leaf in self._nodes or self.smp_walk.has(leaf, 1)
 
     def walks_first(self, port: SubnetPort, leaf: str) -> bool:
         """Begin to walk from a port whose administrator was silent to another port; True if so."""
@@ -255,7 +255,7 @@ class Subnets:
         if port.sender is None:
             return why
         try:
-            self.by_smps.begin(port, leaf)
+            self.smp_walk.begin(port, leaf)
         except (Malformed, Unavailable) as error:
             return f"{why}; by SMPs: {error}"
         self.walked.append(why)
@@ -272,8 +272,8 @@ class Subnets:
 
         None is where the LID of the leaf is not known, unless it is walked. Raises as `add`.
         """
-        if self.by_smps.has(leaf, 1):
-            far = {end.port: end.guid for end in self.by_smps.links(leaf)}
+        if self.smp_walk.has(leaf, 1):
+            far = {end.port: end.guid for end in self.smp_walk.links(leaf)}
             return {at: uplinks[at] == far[at] for at in uplinks.keys() & far.keys()}
         lid = lids.get(leaf, 0)
         up = {row.from_port: row.to_lid for row in self._records(port, lid)} if lid else {}
@@ -284,8 +284,8 @@ class Subnets:
 
         A link from a switch to itself is left out.
         """
-        if self.by_smps.has(guid):
-            return self.by_smps.links(guid)
+        if self.smp_walk.has(guid):
+            return self.smp_walk.links(guid)
         if guid in self._links:
             return self._links[guid]
         ends: list[LinkEnd] = []

@@ -134,6 +134,20 @@ def document(  # noqa: PLR0913, PLR0917 - all but three are often left out
         *rendered.problems,
         *observation.problems,
     )
+    nics = None  # the drivers did not tell
+    if isinstance(observation.nics, Seen):
+        nics = [
+            {
+                "pci": nic.pci,
+                "driver": nic.driver,
+                "fault": nic.fault,
+                "reporters": [reporter._asdict() for reporter in nic.reporters],
+                "firmware": [
+                    version._asdict() | {"pending": version.is_pending} for version in nic.firmware
+                ],
+            }
+            for nic in observation.nic_health
+        ]
     return {
         "schema": SCHEMA,
         "agent": agent.__version__,
@@ -165,20 +179,7 @@ def document(  # noqa: PLR0913, PLR0917 - all but three are often left out
         "position": observation.position and observation.position._asdict(),
         "tiers": _tiers(observation),
         "link_errors": _link_errors(observation),
-        "nics": [
-            {
-                "pci": nic.pci,
-                "driver": nic.driver,
-                "fault": nic.fault,
-                "reporters": [reporter._asdict() for reporter in nic.reporters],
-                "firmware": [
-                    version._asdict() | {"pending": version.is_pending} for version in nic.firmware
-                ],
-            }
-            for nic in observation.nic_health
-        ]
-        if isinstance(observation.nics, Seen)  # else the drivers did not tell
-        else None,
+        "nics": nics,
         "problems": [problem._asdict() for problem in problems],
     }
 
