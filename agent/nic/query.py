@@ -79,8 +79,8 @@ def answer(payload: Json) -> Json:
             for netdev in payload["netdevs"]:
                 with refusal(netdev, errors):
                     request = link_request(netdev)
-                    replies = sock.nlm_request(request, sock.prid, NLM_F_REQUEST)
-                    links += [link_row(netdev, reply) for reply in replies]
+                    for reply in sock.nlm_request(request, sock.prid, NLM_F_REQUEST):
+                        links.append(link_row(netdev, reply))  # noqa: PERF401 - the next may fail
     infos = [] if is_quick else [*_devlink(INFO_GET, "firmware", errors)]
     return {"links": links, "devices": device_rows(reporters, infos), "errors": errors}
 
