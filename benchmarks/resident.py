@@ -19,8 +19,10 @@ Figures of GPU Feature Discovery and of the NFD worker are quoted, not measured 
 from __future__ import annotations
 
 import argparse
+import compileall
 import statistics
 import sys
+import sysconfig
 import tempfile
 import time
 from collections import Counter
@@ -28,6 +30,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import agent
 from agent.daemon.flapping import MAX_WAIT
 from agent.daemon.schedule import LOOK_INTERVAL
 from agent.events.port_states import SWEEP_INTERVAL as SWEEP
@@ -187,6 +190,9 @@ def main() -> int:
     arguments = parser.parse_args()
     if reason := missing():
         raise SystemExit(reason)
+    # As in the image: what a first start compiles would stay in its memory, some 15 MB.
+    for packages in (Path(agent.__file__).parent, sysconfig.get_path("purelib")):
+        compileall.compile_dir(packages, quiet=2, optimize=2)
     missed: list[str] = []
     for part in ("idle", "latency"):
         if arguments.only in (None, part):
