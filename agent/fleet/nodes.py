@@ -24,6 +24,7 @@ from agent.encode import Naming
 from agent.errors import Malformed
 from agent.facts import past
 from agent.fleet.model import INFINIBAND, ROCE, FleetNode, FleetPort, LeafUplinks
+from agent.fleet.silent import is_of_other_boot
 from agent.infiniband.fabric_memory import read as read_fabric
 from agent.kube.annotation import (
     MAX_AGE,
@@ -127,7 +128,7 @@ class NodeReader:
             leaf_group = _leaf_group(leaf_group, frozenset(end.device for end in ends if end))
         text, node_boot_id = annotations.get(self._fabric), boot_id_of(document)
         uplinks = dict[str, LeafUplinks]()
-        if leaf_group and text is not None and boot_id in {None, node_boot_id or boot_id}:
+        if leaf_group and text is not None and not is_of_other_boot(boot_id, node_boot_id):
             uplinks = self._uplinks(leaf_group, text, time or 0, problems)
         return FleetNode(
             name=metadata["name"],

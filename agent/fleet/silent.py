@@ -30,9 +30,14 @@ def cause(node: FleetNode, now: int) -> str | None:
         return NO_ANNOTATION
     if node.time > now + MAX_SKEW:
         return FUTURE
-    if node.boot_id and node.node_boot_id and node.boot_id != node.node_boot_id:
+    if is_of_other_boot(node.boot_id, node.node_boot_id):
         return OTHER_BOOT
     return OLD if node.time < now - MAX_AGE else None
+
+
+def is_of_other_boot(reported: str | None, present: str | None) -> bool:
+    """Return True if a report is of another boot than the Node has now; both must be known."""
+    return bool(reported and present) and reported != present
 
 
 def causes(fleet: Fleet) -> dict[str, str]:
