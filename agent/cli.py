@@ -47,7 +47,10 @@ def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> 
 
 
 class Commands(click.Group):
-    """A group that loads these commands only where they are used or listed."""
+    """A group that loads these commands only where they are used or listed.
+
+    An added command of the same name takes the place of one, as the plugin's `capture` does.
+    """
 
     ELSEWHERE: ClassVar[Mapping[str, str]] = {
         "capture": "agent.commands",

@@ -163,19 +163,20 @@ def encode(neighbor: LldpNeighbor, tags: bytes = _UNTAGGED) -> bytes:
     An identifier of the MAC subtype becomes its octets, any other its text, a network address
     too.
     """
-    tlvs: list[tuple[int, bytes | None]] = [
+    tlvs = [
         (CHASSIS_ID, _octets(neighbor.chassis_subtype, neighbor.chassis_id, CHASSIS_MAC)),
         (PORT_ID, _octets(neighbor.port_id_subtype, neighbor.port_id, PORT_MAC)),
         (TTL, neighbor.ttl.to_bytes(2, "big")),
-        (PORT_DESCRIPTION, (neighbor.port_description or "").encode() or None),
-        (SYSTEM_NAME, (neighbor.system_name or "").encode() or None),
     ]
+    if neighbor.port_description:
+        tlvs.append((PORT_DESCRIPTION, neighbor.port_description.encode()))
+    if neighbor.system_name:
+        tlvs.append((SYSTEM_NAME, neighbor.system_name.encode()))
     if neighbor.capabilities is not None:
         tlvs.append((CAPABILITIES, 2 * neighbor.capabilities.to_bytes(2, "big")))
     data = bytes.fromhex((neighbor.destination_mac + neighbor.source_mac).replace(":", "")) + tags
     for kind, value in (*tlvs, (END, b"")):
-        if value is not None:
-            data += (kind << 9 | len(value)).to_bytes(2, "big") + value
+        data += (kind << 9 | len(value)).to_bytes(2, "big") + value
     return data.ljust(_MIN_FRAME, b"\0")
 
 

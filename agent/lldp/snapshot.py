@@ -182,13 +182,14 @@ def _anonymized(frame: Frame, names: Names) -> Frame | None:
         neighbor = lldp.decode(frame.data)
     except Malformed:
         return None
-
     chassis, port = neighbor.chassis_id, neighbor.port_id
     chassis_is_mac = neighbor.chassis_subtype == lldp.CHASSIS_MAC and MAC.fullmatch(chassis)
     port_is_mac = neighbor.port_id_subtype == lldp.PORT_MAC and MAC.fullmatch(port)
     description, name = neighbor.port_description, neighbor.system_name
-    facts = neighbor._asdict()
-    facts |= dict.fromkeys(field for field, fact in facts.items() if isinstance(fact, str))
+    every = neighbor._asdict().items()
+    facts: dict[str, Any] = {
+        field: None if isinstance(fact, str) else fact for field, fact in every
+    }
     facts |= {
         "destination_mac": names.text(neighbor.destination_mac),
         "source_mac": names.text(neighbor.source_mac),

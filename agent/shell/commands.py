@@ -13,6 +13,7 @@ import click
 
 from agent.exits import print_line, print_lines
 from agent.options import (
+    EXAMPLES,
     CheckedCommand,
     Seconds,
     anonymize_option,
@@ -38,9 +39,10 @@ VARIABLE = "_BWAGENT_COMPLETE"  # click's name for it, which the scripts set
     help="Print the script that completes commands and flags.\n\n"
     "SHELL is bash (4.4 or newer), zsh or fish. For one session: source "
     "<(bwagent completion bash)",
-    epilog="\b\nExamples:\n"
-    "  bwagent completion bash >/etc/bash_completion.d/bwagent\n"
-    "  bwagent completion fish >~/.config/fish/completions/bwagent.fish",
+    epilog=EXAMPLES.format(
+        "bwagent completion bash >/etc/bash_completion.d/bwagent",
+        "bwagent completion fish >~/.config/fish/completions/bwagent.fish",
+    ),
 )
 @click.argument("shell", metavar="SHELL", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
@@ -55,7 +57,7 @@ def completion(shell: str) -> None:
     help="List what this node lacks, with the command that brings it.\n\n"
     "Nothing is changed. Exit code 1: something is missing.",
     cls=CheckedCommand,
-    epilog="\b\nExamples:\n  bwagent doctor --no-cluster\n  bwagent doctor --replay gpu-17.tar",
+    epilog=EXAMPLES.format("bwagent doctor --no-cluster", "bwagent doctor --replay gpu-17.tar"),
 )
 @switch("--no-cluster", "Contact no API server.")
 @replay_option
@@ -98,9 +100,10 @@ def doctor(no_cluster: bool, **flags: Any) -> None:
     help="Write what the agent on NODE reads, by an exec into its Pod.\n\n"
     "A name that ends in .tar is a file, any other a new folder. [default: "
     "NODE.tar]",
-    epilog="\b\nExamples:\n"
-    "  kubectl bwagent capture gpu-17\n"
-    "  kubectl bwagent capture gpu-17 --anonymize for-a-bug-report",
+    epilog=EXAMPLES.format(
+        "kubectl bwagent capture gpu-17",
+        "kubectl bwagent capture gpu-17 --anonymize for-a-bug-report",
+    ),
 )
 @click.argument("node", metavar="NODE", type=not_empty)
 @click.argument("target", metavar="[FILE|DIR]", required=False, type=not_empty)
