@@ -120,8 +120,7 @@ class Faults:
         now: dict[tuple[EventReason, str], tuple[object, str]] = {}  # with a sentence
         for link in observation.read_links:
             verdict = link.verdict
-            is_bad = verdict and verdict.is_unstable
-            fault = (verdict.end, verdict.text) if verdict and is_bad else (None, "")
+            fault = (verdict.end, verdict.text) if verdict and verdict.is_unstable else (None, "")
             now[EventReason.LINK_UNSTABLE, link.interface] = fault
         for nic in observation.nic_health:
             ports = (role for role in observation.backend if nic.pci in backend_functions([role]))

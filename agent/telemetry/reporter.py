@@ -137,7 +137,6 @@ class Reporter:
         """
         seen, rendered = cycle.observation, cycle.rendered
         held = self._labels.holds.observed(rendered, self.clock())
-        polled = {name: reason for name, reason in unavailable.items() if reason}
         begin, end = "events unavailable, polling instead", "events available again"
         present = [
             *(
@@ -148,7 +147,8 @@ class Reporter:
             *of_problems([*seen.problems, *rendered.problems, *rendered.notes]),
             *(
                 Condition(begin, end, {"monitor": name, "reason": reason})
-                for name, reason in polled.items()
+                for name, reason in unavailable.items()
+                if reason
             ),
         ]
         self.conditions.update("observation", present)
