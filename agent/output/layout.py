@@ -73,9 +73,11 @@ def columns(
     for row in rows:
         cells = []
         for text, width in zip(row, widths, strict=True):
-            kept = width - 1  # of an odd number the extra letter is before `~`, or behind `…`
-            tail = kept // 2 if mark == "~" else kept - kept // 2
-            cut = f"{text[: kept - tail]}{mark}{text[len(text) - tail :]}"
-            cells.append(text.ljust(width) if len(text) <= width else cut)
+            cell = text.ljust(width)
+            if len(text) > width:
+                kept = width - 1  # of an odd number the extra letter is before `~`, or behind `…`
+                tail = kept // 2 if mark == "~" else kept - kept // 2
+                cell = f"{text[: kept - tail]}{mark}{text[len(text) - tail :]}"
+            cells.append(cell)
         lines.append(GAP.join(cells).rstrip())
     return lines
