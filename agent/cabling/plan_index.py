@@ -202,7 +202,7 @@ class Hosts:
         for node, rivals in grouped(self._node_by_host, self._node_by_host.__getitem__).items():
             longest = max(rivals, key=len)
             # unless they are spellings of one name, the host with the Node's very name is it
-            if not all(same_name(longest, other, off) for other in rivals):
+            if len(rivals) > 1 and not all(same_name(longest, other, off) for other in rivals):
                 for host in {*rivals} - {node}:
                     del self._node_by_host[host]
                 if node not in rivals:
