@@ -75,6 +75,8 @@ def _slow(ports: Iterable[Port], cables: ByInterface, draft: Draft) -> Iterator[
         for port in active
         if (cable := cables.get(port.interface)) and (gbps := cable.row.rate_gbps)
     }
+    if not planned and len({port.rate_gbps for port in active}) < 2:  # as nearly everywhere
+        return
     if _is_of_cables(active, planned):
         yield _unverifiable(
             [low for low in _low(active, planned) if low.than == PLAN], OF_CABLES, draft
