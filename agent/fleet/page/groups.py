@@ -106,7 +106,7 @@ def matrix(nodes: Sequence[FleetNode], leaves: LeafTable, marks: Marks) -> Matri
     # The ports by PCI address, since names differ from node to node.
     keyed: list[dict[Column, FleetPort]] = []
     for node in nodes:
-        columns, order = columns_of(tuple([port.pci or port.interface for port in node.ports]))
+        columns, order = columns_of(node)
         keyed.append(dict(zip(columns, (node.ports[index] for index in order), strict=True)))
     rails = _rails(keyed)
     if len(rails) > WIDEST * max(map(len, keyed), default=0):

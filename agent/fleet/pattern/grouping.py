@@ -83,7 +83,7 @@ def tables(fleet: Fleet) -> list[list[NodeRow]]:
             names[label] = None if label in names else number
     by_kind: dict[Generation, list[NodeRow]] = defaultdict(list)
     for node, ends in zip(fleet.nodes, ends_of, strict=True):
-        columns, order = columns_of(tuple([port.pci or port.interface for port in node.ports]))
+        columns, order = columns_of(node)
         leaves = [end.id or names.get(end.label, end.label) if end else None for end in ends]
         row = NodeRow(
             node,
@@ -96,12 +96,13 @@ def tables(fleet: Fleet) -> list[list[NodeRow]]:
     return [*by_kind.values()]
 
 
-@lru_cache(1024)  # the nodes of a fleet have the same few sets of ports
-def columns_of(places: tuple[str, ...]) -> tuple[tuple[Column, ...], tuple[int, ...]]:
-    """Return the columns of ports at these PCI addresses, or else of these names, in their order.
+def columns_of(node: FleetNode) -> tuple[tuple[Column, ...], tuple[int, ...]]:
+    """Return the columns of a node in their order, and the index of the port of each."""
+    return _columns(tuple([port.pci or port.interface for port in node.ports]))
 
-    Beside them, the index of the port of each.
-    """
+
+@lru_cache(1024)  # the nodes of a fleet have the same few sets of ports
+def _columns(places: tuple[str, ...]) -> tuple[tuple[Column, ...], tuple[int, ...]]:
     columns = [(place, places[:index].count(place)) for index, place in enumerate(places)]
     order = sorted(range(len(columns)), key=columns.__getitem__)
     return tuple([columns[index] for index in order]), tuple(order)
