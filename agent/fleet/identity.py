@@ -62,10 +62,10 @@ def findings(
 
     for same in grouped(pairs, cause_of).values():
         first, second = (claim.node.name for claim in same[0])
-        claim = _claim(same, times)
-        is_told = frozenset(claim.ports) in told
-        if not is_told and (first == second or not machines[first] & machines[second]):
-            yield claim
+        if first == second or not machines[first] & machines[second]:
+            claim = _claim(same, times)
+            if frozenset(claim.ports) not in told:
+                yield claim
 
 
 def _reported(names: Iterable[str], times: Times) -> str:
