@@ -295,20 +295,21 @@ def conversation(lid: int, tid: int) -> Conversation[IbNeighbor]:
                 break
             ends[link] = node
         else:
-            # The first plane's far end, as the SMI device of a multi-plane HCA has it. The planes
-            # of one port lead to one switch, which may have a node for each.
-            (first_link, first), *others = ends.items()
-            for link, node in others:
-                is_same = node.node_guid == first.node_guid or (
-                    first.sys_image_guid is not None and node.sys_image_guid == first.sys_image_guid
-                )
-                if not is_same or link.from_port == first_link.from_port:
-                    guids = f"{first.node_guid} port {first.port} and {node.node_guid} port"
-                    text = f"LID {lid} leads to {guids} {node.port}"
-                    raise PortUnavailable(NeighborReason.SA_AMBIGUOUS, text)
-            return first
-    text = f"no NodeRecord of LID {', '.join(map(str, sorted(missing)))}"
-    raise PortUnavailable(NeighborReason.SA_NO_RECORD, text)
+            break
+    else:
+        text = f"no NodeRecord of LID {', '.join(map(str, sorted(missing)))}"
+        raise PortUnavailable(NeighborReason.SA_NO_RECORD, text)
+    # The first plane's far end, as the SMI device of a multi-plane HCA has it. The planes of one
+    # port lead to one switch, which may have a node for each.
+    (first_link, first), *others = ends.items()
+    for link, node in others:
+        is_same = node.node_guid == first.node_guid or (
+            first.sys_image_guid is not None and node.sys_image_guid == first.sys_image_guid
+        )
+        if not is_same or link.from_port == first_link.from_port:
+            names = f"{first.node_guid} port {first.port} and {node.node_guid} port {node.port}"
+            raise PortUnavailable(NeighborReason.SA_AMBIGUOUS, f"LID {lid} leads to {names}")
+    return first
 
 
 def _node(tid: int, link: LinkRecord) -> Generator[bytes, bytes, IbNeighbor | None]:
