@@ -82,8 +82,6 @@ class TierPoller:
         pass
 
     def start_due(self, now: float) -> None:
-        from agent.infiniband.fabric_memory import is_due
-
         if self.next_due() > now or (memory := self._memories.fabric) is None:
             return
         if memory is not self._of:
@@ -101,6 +99,8 @@ class TierPoller:
             )
         if self._due > now:
             return
+        from agent.infiniband.fabric_memory import is_due
+
         ports, lids, uplinks = self._ports, self._lids, memory.uplinks
         is_known = {leaf for _, leaf in ports} <= uplinks.keys()
         if is_known and not is_due(memory, math.ceil(self._memories.wall())):
