@@ -163,8 +163,9 @@ def named(facts: LldpNeighbor, own: str | None) -> Neighbor:
         port_name: str | None = facts.port_id
     else:
         port_name = facts.port_description
-        short = re.escape((own or "").partition(".")[0])
-        word = rf"(?<![A-Za-z0-9-]){short}(?![A-Za-z0-9]|-[0-9])"
-        if port_name and own and re.search(word, port_name, re.IGNORECASE):
-            port_name = None
+        if port_name and own:
+            short = re.escape(own.partition(".")[0])
+            word = rf"(?<![A-Za-z0-9-]){short}(?![A-Za-z0-9]|-[0-9])"
+            if re.search(word, port_name, re.IGNORECASE):
+                port_name = None
     return Neighbor(facts.system_name or facts.chassis_id, facts.port_id, port_name, facts)
