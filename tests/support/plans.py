@@ -162,6 +162,21 @@ def netbox(cables: Sequence[PlanCable]) -> str:
     return json.dumps({"count": len(results), "next": None, "previous": None, "results": results})
 
 
+def netbox_before_3_3(cables: Sequence[PlanCable]) -> str:
+    """Return the answer of `/api/dcim/cables/` in the older form."""
+    results = [
+        {
+            "termination_a_type": "dcim.interface",
+            "termination_a": _termination(one.a)["object"],
+            "termination_b_type": "dcim.interface",
+            "termination_b": _termination(one.b)["object"],
+        }
+        | dict(one.fields)
+        for one in cables
+    ]
+    return json.dumps({"count": len(results), "next": None, "previous": None, "results": results})
+
+
 def _termination(end: End) -> dict[str, Any]:
     device = {"id": 1, "name": end.node}
     interface = {"id": 2, "device": device, "name": end.interface}

@@ -4,10 +4,11 @@
     /api/dcim/interfaces/?limit=0          name device {name}}} b_terminations {...}}}
 
 A cable's ends are `a_terminations` and `b_terminations` (NetBox 3.3 and later: a list of
-`object_type` and `object`; in GraphQL of the objects themselves). Cables that end at no interface
-(power, console, patch panels) are skipped, and so are those with several ends on a side, since
-nothing pairs them. An interface has its far end, also behind patch panels, in
-`connected_endpoints`. NetBox's tables in CSV are read by agent/cabling/plans/sheets.py.
+`object_type` and `object`; in GraphQL of the objects themselves) or `termination_a` and
+`termination_a_type` (before). Cables that end at no interface (power, console, patch panels) are
+skipped, and so are those with several ends on a side, since nothing pairs them. An interface has
+its far end, also behind patch panels, in `connected_endpoints`, before 3.3 in `connected_endpoint`.
+NetBox's tables in CSV are read by agent/cabling/plans/sheets.py.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from agent.errors import Malformed
 
 KIND = "netbox"
 INTERFACE = "dcim.interface"
-SIDES = ("a_terminations", "b_terminations")
-CONNECTED = "connected_endpoints"
+SIDES, FORMER_SIDES = ("a_terminations", "b_terminations"), ("termination_a", "termination_b")
+CONNECTED, FORMER_CONNECTED = "connected_endpoints", "connected_endpoint"
 _LISTS = ("cable_list", "interface_list")  # of GraphQL
 
 
@@ -35,7 +36,8 @@ def recognizes(source: PlanContent) -> bool:
     if first is None:
         keys = source.json.keys() if isinstance(source.json, dict) else set()
         return {"count", "results"} <= keys or "data" in keys
-    return isinstance(first, dict) and bool({SIDES[0], CONNECTED} & first.keys())
+    known = {SIDES[0], FORMER_SIDES[0], CONNECTED, FORMER_CONNECTED}
+    return isinstance(first, dict) and bool(known & first.keys())
 
 
 def read(source: PlanContent) -> list[Plan]:
@@ -55,8 +57,7 @@ def read(source: PlanContent) -> list[Plan]:
         )
     del page
     source.forget()
-    has_interfaces = bool(entries) and isinstance(entries[-1], dict) and CONNECTED in entries[-1]
-    cables = Cables(source.place, mirrored=has_interfaces)
+    cables = Cables(source.place, mirrored=bool(entries) and _is_interface(entries[-1]))
     for number in range(1, len(entries) + 1):
         # consumed: a large answer takes several times its size as objects
         _add(cables, entries.pop(), source.place.at(number))
@@ -82,17 +83,30 @@ def _add(cables: Cables, entry: Any, place: FilePlace) -> None:
                 raise Malformed(f"{place}, column {name}: no names of device and interface")
         mark = _member(entry.get("custom_fields"), "mark")
         mark = mark_of(mark, place) if isinstance(mark, str) else None
-        fields = {} if CONNECTED in entry else _fields(entry)
+        fields = {} if _is_interface(entry) else _fields(entry)
         cables.add(PlanCable(a, b, place, None, mark, fields))
+
+
+def _is_interface(entry: Any) -> bool:
+    """Return True for an interface with its far end; False for a cable."""
+    return isinstance(entry, dict) and (CONNECTED in entry or FORMER_CONNECTED in entry)
 
 
 def _sides(entry: dict[str, Any], place: FilePlace) -> list[list[Any]]:
     """Return the terminations of each side; of an interface itself, and those of its far end."""
-    if CONNECTED in entry:
-        far, kind = entry[CONNECTED] or [], entry.get("connected_endpoints_type")
+    if _is_interface(entry):
+        far = entry.get(CONNECTED) or entry.get(FORMER_CONNECTED) or []
+        kind = entry.get(f"{CONNECTED}_type") or entry.get(f"{FORMER_CONNECTED}_type")
         far = [end for end in (far if isinstance(far, list) else [far]) if isinstance(end, dict)]
         far = [{"object_type": kind, "object": end} for end in far] if kind else far
         return [[{"object_type": INTERFACE, "object": entry}], far]
+    if SIDES[0] not in entry:  # before NetBox 3.3
+        return [
+            [{"object_type": entry.get(f"{side}_type"), "object": entry[side]}]
+            if entry.get(side)
+            else []
+            for side in FORMER_SIDES
+        ]
     for name in SIDES:
         side = entry.get(name)
         if not isinstance(side, list) or not all(isinstance(end, dict) for end in side):
@@ -106,7 +120,7 @@ def _fields(entry: dict[str, Any]) -> dict[str, str]:
     for key, value in entry.items():
         plain = value.get("value") if isinstance(value, dict) else value
         is_plain = isinstance(plain, (str, int, float)) and not isinstance(plain, bool)
-        if is_plain and plain != "":
+        if is_plain and plain != "" and not key.startswith("termination_"):
             fields[key] = str(plain)
     return fields
 

@@ -109,6 +109,11 @@ def test_a_page_of_graphql() -> None:
     assert plans.refusal(json.dumps(answer)).startswith("p: one page of several (1 of 9 cables)")
 
 
+def test_a_list_of_numbers_is_refused() -> None:
+    """Where the kind is given; nothing of it is recognized."""
+    assert plans.refusal("[5]", "netbox") == "p, row 1: no cable: int"
+
+
 def test_an_error_of_graphql() -> None:
     """It is the message, though the answer has no list."""
     answer = {"data": None, "errors": [{"message": "Cannot query field 'x'"}]}
@@ -116,13 +121,16 @@ def test_an_error_of_graphql() -> None:
     assert message.startswith('p: GraphQL answered with an error: "Cannot query field')
 
 
-@pytest.mark.parametrize("answer", ["rest", "graphql"])
+@pytest.mark.parametrize("answer", ["rest", "before 3.3", "graphql"])
 def test_connected_interfaces(answer: str) -> None:
     """Each cable is in the answer twice; what is connected to a circuit is no cable."""
 
     def interface(node: str, name: str, *far: tuple[str, str], kind: str = "interface") -> Any:
         ends = [{"name": port, "device": {"name": device}} for device, port in far]
         own = {"name": name, "device": {"name": node}}
+        if answer == "before 3.3":
+            found = ends[0] if ends else None
+            return own | {"connected_endpoint": found, "connected_endpoint_type": f"dcim.{kind}"}
         known = {"connected_endpoints_type": f"dcim.{kind}"} if answer == "rest" else {}
         return own | {"connected_endpoints": ends or None} | known
 
