@@ -15,7 +15,7 @@ from random import Random
 from benchmarks.rack import PORTS, Agent, Rack, infiniband, set_link
 from benchmarks.relay import Relay
 from tests.support.kernel_tree import CLASS
-from tests.support.kube.cluster import MERGE, Cluster
+from tests.support.kube.cluster import Cluster
 from tests.support.lldp_frames import ethernet as ethernet_frame
 from tests.support.lldp_frames import identity, tlv
 from tests.support.stand_in_nvml import gpu, tray
@@ -123,8 +123,7 @@ class Trouble:
 
     def drift(self) -> None:
         """Change the agent's labels as another manager."""
-        body = {"metadata": {"labels": {f"{PREFIX}/speed.current": "1G"}}}
-        self.cluster.request("PATCH", f"/api/v1/nodes/{self.agent.node}", body, kind=MERGE)
+        self.cluster.merge(self.agent.node, {"labels": {f"{PREFIX}/speed.current": "1G"}})
 
     def reborn(self) -> None:
         """Delete the Node and create it again."""

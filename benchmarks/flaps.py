@@ -83,7 +83,4 @@ class Flapping(Thread):
         self._changes += 1
 
     def _says(self, ports: int) -> bool:
-        labels = (
-            self._cluster.request("GET", f"/api/v1/nodes/{NODE}").body["metadata"].get("labels", {})
-        )
-        return bool(labels.get(SPEED) == f"{ports * 10}G")  # a veth reports 10 Gb/s
+        return self._cluster.labels(NODE).get(SPEED) == f"{ports * 10}G"  # a veth reports 10 Gb/s

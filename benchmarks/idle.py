@@ -99,7 +99,7 @@ def agents(stack: ExitStack, cluster: Cluster, rack: Rack, relay: Relay) -> list
 
 
 def _labelled(cluster: Cluster, name: str) -> bool:
-    return "labels" in cluster.request("GET", f"/api/v1/nodes/{name}").body["metadata"]
+    return "labels" in cluster.metadata(name)
 
 
 def node(name: str) -> str:

@@ -150,7 +150,7 @@ def mended(cluster: Cluster, trouble: Trouble) -> float:
     trouble.mend()
     began = time.monotonic()
     while time.monotonic() - began < MENDED:
-        labels = cluster.request("GET", f"/api/v1/nodes/{NODE}").body["metadata"].get("labels", {})
+        labels = cluster.labels(NODE)
         known = [
             key
             for key in labels

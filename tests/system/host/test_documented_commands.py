@@ -166,7 +166,7 @@ def test_completion_of_other_shells(tmp_path: Path, shell: str, command: str, pr
     """The script registers itself for the program in zsh, and completes a command in fish."""
     require(lacks(shell))
     done = sh(f"bwagent completion {shell} >script; {command}", tmp_path, HOME=str(tmp_path))
-    assert (done.stdout, done.stderr) == (printed, "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, printed, "")
 
 
 def one_of_the_text(start: str) -> str:
