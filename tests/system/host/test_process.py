@@ -109,13 +109,16 @@ def test_only_gets_leave(ask: Ask, monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
         smp.require_get(mad[:8] + bytes(4) + mad[12:])
 
 
+LEAF_GUID = "b0cf0e0300d60001"
+
+
 def test_the_switches_above_are_explored_and_looked_at(
     library: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Only GetTables leave; what is recorded replays to the same, and a look is one question."""
     log = tmp_path / "sent"
     monkeypatch.setenv("STAND_IN_LOG", str(log))
-    ports: list[Any] = [[["mlx5_0", 1, 22, 9, 2, 0, None], "b0cf0e0300d60001"]]
+    ports: list[Any] = [[["mlx5_0", 1, 22, 9, 2, 0, None], LEAF_GUID]]
     payload: dict[str, Any] = {"ports": ports, "library": library, "seconds": 5}
     answer = child.call("tiers", payload | {"record": True}, 10)
     found = loaded(answer)
@@ -173,6 +176,19 @@ def test_a_walk_by_smps_is_bounded(
     if text is None:
         assert loaded(answer).tiers.reason == "top"
         assert "request denied" in answer["walked"][0]
+
+
+def test_an_exploration_that_fails_is_one_line(
+    library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With what was recorded until then."""
+    monkeypatch.setenv("STAND_IN", "mlx5_0:denied")
+    ports: list[Any] = [[["mlx5_0", 1, 22, 9, 2, 0, None], LEAF_GUID]]
+    payload = {"ports": ports, "library": library, "seconds": 5, "record": True}
+    answer = child.call("tiers", payload, 10)
+    assert answer["error"] == "SA reply: Status is 0x0700 (request denied)"
+    assert answer["outcomes"] == {"sa-refused": 1}
+    assert len(answer["ports"][0]["exchanges"]) == 1
 
 
 def test_a_child_that_crashes_is_named(ask: Ask) -> None:

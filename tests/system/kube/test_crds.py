@@ -30,7 +30,7 @@ GROUP = "monitoring.coreos.com/v1"
 KINDS = {"PodMonitor": "podmonitors", "PrometheusRule": "prometheusrules"}
 STRICT = ("apply", "--server-side", "--validate=strict", "--warnings-as-errors", "-f", "-")
 # Fields of metadata that the API server sets.
-STORED = {"annotations", "creationTimestamp", "generation", "managedFields", "resourceVersion"}
+STORED = {"creationTimestamp", "generation", "managedFields", "resourceVersion", "uid"}
 ENABLED = ("--set", "metrics.podMonitor.enabled=true,alerts.enabled=true,dashboard.enabled=true")
 WHERE = ("-n", "gpu", "--create-namespace", *SITE)
 
@@ -60,14 +60,13 @@ def of_chart(*flags: str) -> list[Object]:
 
 
 def stored(cluster: Cluster, sent: Object) -> Object:
-    """Return an object as the API server has it, without what is its own, or helm's."""
+    """Return an object as the API server has it, without what is its own."""
     about = sent["metadata"]
     path = f"/apis/{GROUP}/namespaces/{about['namespace']}/{KINDS[sent['kind']]}/{about['name']}"
     found = cluster.request("GET", path).body
-    hidden = {*STORED, "uid"}
     return {
         **found,
-        "metadata": {key: one for key, one in found["metadata"].items() if key not in hidden},
+        "metadata": {key: one for key, one in found["metadata"].items() if key not in STORED},
     }
 
 
@@ -183,8 +182,6 @@ def test_what_the_monitor_selects(tmp_path: Path, *, tls: bool) -> None:
 
 
 APPLY = ("apply", "--server-side", "--field-manager=fleet-export", "-f", "-")
-
-
 KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
 
 

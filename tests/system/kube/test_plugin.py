@@ -122,11 +122,12 @@ def test_the_page(made: Made) -> None:
 
 
 def test_a_replay(made: Made) -> None:
-    """A snapshot gives the same labels as elsewhere."""
+    """A snapshot gives the same labels as elsewhere; kubectl passes on the exit code."""
     words = ("probe", "--replay", str(FIXTURES / "dgx-h100"), "-o", "labels")
     said = made.run("kubectl", "bwagent", *words)
     assert (said.returncode, said.stderr) == (0, "")
     assert said.stdout == (FIXTURES / "dgx-h100/expected.labels").read_text()
+    assert made.run("kubectl", "bwagent", "fleet", "--nosuch").returncode == 2
 
 
 @pytest.mark.parametrize(
