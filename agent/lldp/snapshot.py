@@ -113,7 +113,7 @@ class RecordedLldp(Recording):
     def anonymized(self, names: Names) -> Self:
         """Return the record with replaced names; without its malformed frames."""
         received = {}
-        for netdev, frames in self.received.items():
+        for netdev, frames in sorted(self.received.items()):
             replaced = (_anonymized(frame, names) for frame in frames)
             received[names.text(netdev)] = [frame for frame in replaced if frame]
         failed = {names.text(netdev): names.text(text) for netdev, text in self.failed.items()}

@@ -159,20 +159,20 @@ def anonymize(record: Record) -> Record:
     """Return the record with replaced names; none of the originals is left in it."""
     # The host name and its first label, but none that is a word of a kernel path.
     host = record.facts.get("hostname") or ""
-    paths = (*record.files, *record.links, *record.folders)
+    # sorted: replacements are numbered, and the order of the reads differs from run to run
+    paths = sorted({*record.files, *record.links, *record.folders, *record.errors})
     words = _STATES.union(*(_WORDS.findall(path) for path in paths))
     hosts = (name for name in (host, host.partition(".")[0]) if name and name not in words)
     names = Names(tuple(hosts))
     # first collect the addresses in the kernel's notation, by which the others are recognized
-    for path, data in record.files.items():
-        names.text(path)
-        _content(names, path, data)
+    for path in paths:
+        names.text(f"{path} {record.links.get(path, '')}")
+        _content(names, path, record.files.get(path, b""))
     facts = names.everywhere(record.facts)
     return replace(
         record,
         files={
-            names.text(path): _content(names, path, data)
-            for path, data in sorted(record.files.items())
+            names.text(path): _content(names, path, data) for path, data in record.files.items()
         },
         facts=facts | {"hostname": HOST} if host else facts,
         links=names.everywhere(record.links),

@@ -9,17 +9,20 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agent.lldp.snapshot import RecordedLldp
 from agent.snapshot import archive
 from agent.snapshot.anonymize import anonymize
-from agent.snapshot.capture import entries, record, write_folder, write_tar
+from agent.snapshot.capture import Record, entries, record, write_folder, write_tar
 from agent.snapshot.replay import replay
 from agent.snapshot.tree import Contents
 from tests.support import snapshots
+from tests.support.recordings import lldp_of
 from tests.support.snapshots import CLASS, DEVICE, FUNCTION, SMALL, Snapshot, lay
 
 KINDS = ("via", "selected", "ambiguous", "node_type", "age_s", "ttl", "port_id_subtype")
@@ -327,3 +330,24 @@ def test_bytes_that_are_no_text_survive(tmp_path: Path) -> None:
     node = lay(tmp_path / "node", OWNED | {f"{DEVICE}/fw_ver": odd})
     data = Path(anonymized(node, tmp_path / "other"), DEVICE, "fw_ver").read_bytes()
     assert (data[:3], data[-2:], b"0c42" in data) == (odd[:3], odd[-2:], False)
+
+
+def test_the_order_of_the_reads_changes_no_replacement() -> None:
+    """Threads read the devices, and neighbors send when they like."""
+    captured, _ = snapshots.captured("h200-roce")
+    lldp = lldp_of(captured.io)
+    received = RecordedLldp(dict(reversed(lldp.received.items())), flags=lldp.flags, listening=True)
+    backwards = replace(
+        captured,
+        files=dict(reversed(captured.files.items())),
+        links=dict(reversed(captured.links.items())),
+        io=captured.io | {"lldp": received},
+    )
+    assert entries(anonymize(backwards)) == entries(anonymize(captured))
+
+
+def test_names_of_folders_are_replaced_in_their_order() -> None:
+    """And not in that of a set, which differs from run to run."""
+    folders = {f"sys/{digit}/enx0c42a1aabbc{digit}" for digit in range(8)}
+    replaced = anonymize(Record(folders=folders)).folders
+    assert sorted(replaced) == [f"sys/{digit}/enx02bead{digit + 1:06x}" for digit in range(8)]
