@@ -137,8 +137,8 @@ def compared(
 ) -> ComparedCable:
     """Return a cable compared with a far end, as if it had this row."""
     ports = row.ports
-    device = compare_device(row.device, far_end.seen_device, off) if row.device else SAME
-    at_port = compare_port(ports, far_end.seen_port, off) if ports else SAME
+    device = compare_device(row.device, far_end, off) if row.device else SAME
+    at_port = compare_port(ports, far_end, off) if ports else SAME
     status, reason = AS_PLANNED, None
     if device.equal is False:
         status = MISCABLED
@@ -214,7 +214,7 @@ def _without_cages(results: list[ComparedCable]) -> list[ComparedCable]:
     It does if most of its numbers are those of the cages of the ports that are seen; port 1 is in
     cage 1, and proves nothing.
     """
-    if not any(cable.far_end and cable.far_end.seen_port.twin_port for cable in results):
+    if not any(cable.far_end and cable.far_end.twin_port for cable in results):
         return results
     # Those with a bare number for a port of the right InfiniBand switch.
     by_number = [
@@ -222,7 +222,7 @@ def _without_cages(results: list[ComparedCable]) -> list[ComparedCable]:
         for cable in results
         if cable.row.device
         and cable.far_end
-        and cable.far_end.seen_port.infiniband
+        and cable.far_end.infiniband
         and cable.device.equal
         and (cable.row.port or "").isdecimal()
     ]
@@ -235,9 +235,7 @@ def _without_cages(results: list[ComparedCable]) -> list[ComparedCable]:
 
 def _is_cage(cable: ComparedCable) -> bool:
     """Return True if the planned number is that of the cage of the port that is seen."""
-    number = (
-        cable.far_end.port_id or "" if cable.far_end and cable.far_end.seen_port.twin_port else ""
-    )
+    number = cable.far_end.port_id or "" if cable.far_end and cable.far_end.twin_port else ""
     return number.isdecimal() and (int(number) + 1) // 2 == int(cable.row.port or "")
 
 
@@ -257,7 +255,7 @@ def _without_ambiguous(results: list[ComparedCable], off: Off) -> list[ComparedC
     def checked(cable: ComparedCable) -> ComparedCable:
         if not cable.far_end or cable.ref not in tolerant:
             return cable
-        keys = {None, *map(device_key, (cable.far_end.device, *cable.far_end.seen_device.names))}
+        keys = {None, *map(device_key, (cable.far_end.device, *cable.far_end.names))}
         for other in (row for key in keys for row in by_key.get(key, ())):
             if other.row.far_end != cable.row.far_end and cable.leads_to(other.row, off):
                 places = f"{cable.row.place} and {other.row.place}"
@@ -303,13 +301,12 @@ class _PlannedEnds:
 
     def like(self, end: SeenEnd) -> Iterator[ComparedCable]:
         """Yield the cables whose planned end may be this one; likely ones first."""
-        seen = end.seen_device
-        names = (end.device, *seen.names, *seen.guids, *seen.macs, seen.description or "")
+        names = (end.device, *end.names, *end.guids, *end.macs, end.description or "")
         numbers = sorted({_number(text) for text in (end.port_id, end.port_name) if text})
         for device in dict.fromkeys(map(likeness, names)):
             same = self._by_device.get(device, ())
             # A cage or a split port has another number in the plan than on the switch.
-            if len(same) <= FEW or end.seen_port.twin_port:
+            if len(same) <= FEW or end.twin_port:
                 yield from same
             else:
                 for number in (*numbers, ""):

@@ -20,8 +20,6 @@ from agent import encode
 from agent.cabling.finding import Spot
 from agent.cabling.names import (
     LeafNames,
-    SeenDevice,
-    SeenPort,
     compare_device,
     compare_port,
     guid,
@@ -29,6 +27,7 @@ from agent.cabling.names import (
 )
 from agent.cabling.plans.columns import FACTS
 from agent.cabling.plans.model import NO_FIELDS, End, FilePlace
+from agent.cabling.seen import SeenEnd
 from agent.encode import Naming
 from agent.errors import Malformed
 from agent.text import natural
@@ -221,14 +220,14 @@ def _differ(row: ExpectedRow, other: ExpectedRow) -> bool:
     if row.device and other.device:
         addresses = [guid(text) or mac(text) for text in (row.device, other.device)]
         if addresses == [None, None]:
-            seen = SeenDevice(other.device, (other.device,))
+            seen = SeenEnd(other.device, names=(other.device,))
             if not compare_device(row.device, seen).equal:
                 return True
         elif None not in addresses and addresses[0] != addresses[1]:
             return True
     if not row.ports or not other.ports:
         return False
-    return compare_port(row.ports, SeenPort(other.ports)).equal is False
+    return compare_port(row.ports, SeenEnd("", other.port_id, other.port_name)).equal is False
 
 
 def merged(parts: Sequence[Expected]) -> Expected:

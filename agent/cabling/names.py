@@ -16,11 +16,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from agent import encode
 from agent.grouped import grouped
 from agent.node_description import switch_name
+
+if TYPE_CHECKING:  # it imports this one
+    from agent.cabling.seen import SeenEnd
 
 Off = frozenset[str]  # tolerances that are switched off
 
@@ -51,16 +54,6 @@ class Match(NamedTuple):
 def matched(by: str) -> Match:
     """Return the result for equal names."""
     return Match(equal=True, by=by)
-
-
-class SeenDevice(NamedTuple):
-    """The names and addresses of a far end."""
-
-    label: str  # the text of the device label
-    names: tuple[str, ...] = ()  # chosen by people: System Name, the name in a NodeDescription
-    guids: tuple[str, ...] = ()
-    macs: tuple[str, ...] = ()  # chassis ID, if it is one
-    description: str | None = None  # NodeDescription
 
 
 DIFFERENT, INCOMPARABLE = Match(equal=False), Match(equal=None)
@@ -110,9 +103,9 @@ def mac(text: str) -> str | None:
     return re.sub("[:.-]", "", text).lower()
 
 
-def compare_device(expected: str, seen: SeenDevice, off: Off = frozenset()) -> Match:
+def compare_device(expected: str, seen: SeenEnd, off: Off = frozenset()) -> Match:
     """Compare the name of a device in a plan with its own name for itself."""
-    if expected == seen.label or expected in seen.names:
+    if expected == seen.device or expected in seen.names:
         return SAME
     if address := guid(expected):
         return same_address(address, seen.guids, "guid", off)
@@ -195,15 +188,6 @@ def label_value(text: str) -> str:
 # ports
 
 
-class SeenPort(NamedTuple):
-    """The names of a port at the far end."""
-
-    texts: tuple[str, ...]  # port ID, port name
-    description: str | None = None  # may be equal, but proves no difference
-    infiniband: bool = False  # its only text is the LocalPortNum
-    twin_port: bool | None = None  # the platform has two ports in each cage; None: not known
-
-
 def twin_port(*texts: str | None) -> bool | None:
     """Return True if a text names an InfiniBand switch with two ports in each cage.
 
@@ -215,13 +199,13 @@ def twin_port(*texts: str | None) -> bool | None:
     return False if _FLAT.search(joined) else None
 
 
-def compare_port(expected: Iterable[str], seen: SeenPort, off: Off = frozenset()) -> Match:
+def compare_port(expected: Iterable[str], seen: SeenEnd, off: Off = frozenset()) -> Match:
     """Compare the names of a port in a plan with those that the far end gives it.
 
     Equal if any pair is; different if a pair is comparable, and none is equal.
     """
-    expected = tuple(expected)
-    texts = (*seen.texts, seen.description) if seen.description else seen.texts
+    expected, ids = tuple(expected), seen.ports
+    texts = (*ids, seen.port_description) if seen.port_description else ids
     if not {*expected}.isdisjoint(texts):
         return SAME
     results = {
@@ -235,8 +219,8 @@ def compare_port(expected: Iterable[str], seen: SeenPort, off: Off = frozenset()
     if equal:
         return equal[0]
     # Texts that can prove a difference: of several, not a bare number (an ifIndex).
-    named = [text for text in seen.texts if not text.isdecimal()]
-    proofs = seen.texts if seen.infiniband else named or seen.texts
+    named = [text for text in ids if not text.isdecimal()]
+    proofs = ids if seen.infiniband else named or ids
     is_different = any(
         match == DIFFERENT and text in proofs for (_, text), match in results.items()
     )

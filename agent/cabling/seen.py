@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from agent.cabling.names import SeenDevice, SeenPort, twin_port
+from agent.cabling.names import twin_port
 from agent.facts import parse_time
 from agent.grouped import grouped
 from agent.reasons import BadLink
@@ -32,8 +32,14 @@ class SeenEnd(NamedTuple):
     port_name: str | None = None
     id: str | None = None  # of a Node: switch node GUID (16 hex digits) or LLDP Chassis ID
     name: str | None = None  # the name alone (`L90.1.3` of a NodeDescription), or the System Name
-    seen_device: SeenDevice = SeenDevice("")  # its description of itself, to be compared
-    seen_port: SeenPort = SeenPort(())
+    # what a plan is compared with, beside the label or name and the names of the port
+    names: tuple[str, ...] = ()  # chosen by people: System Name, the name in a NodeDescription
+    guids: tuple[str, ...] = ()
+    macs: tuple[str, ...] = ()  # Chassis ID, if it is one
+    description: str | None = None  # NodeDescription
+    port_description: str | None = None  # may be equal, but proves no difference
+    infiniband: bool = False  # its only port name is the LocalPortNum
+    twin_port: bool | None = None  # the platform has two ports in each cage; None: not known
 
     @property
     def device(self) -> str:
@@ -49,6 +55,11 @@ class SeenEnd(NamedTuple):
     def port(self) -> str | None:
         """The port's name, else its ID."""
         return self.port_name or self.port_id
+
+    @property
+    def ports(self) -> tuple[str, ...]:
+        """All names of the port."""
+        return tuple(filter(None, (self.port_id, self.port_name)))
 
 
 class Port(NamedTuple):
@@ -158,13 +169,15 @@ def far_end(row: Json) -> SeenEnd:
         chassis, name = row["chassis_id"], row["system_name"]
         is_mac = row["chassis_subtype"] == MAC_SUBTYPE
         names = (name,) if name else () if is_mac else (chassis,)
-        device = SeenDevice(label, names, macs=(chassis,) if is_mac else ())
-        port = SeenPort(tuple(dict.fromkeys(filter(None, ids))), row["port_description"])
-    else:
-        guids = tuple(dict.fromkeys(filter(None, (row["node_guid"], row["sys_image_guid"]))))
-        names = () if label in guids else (label,)
-        description = row["node_description"] or row["last_description"]
-        device = SeenDevice(label, names, guids, description=description)
-        is_twin = twin_port(row["node_description"])
-        port = SeenPort((row["port_id"],), infiniband=True, twin_port=is_twin)
-    return SeenEnd(label, *ids, seen_device=device, seen_port=port)
+        macs, description = (chassis,) if is_mac else (), row["port_description"]
+        return SeenEnd(label, *ids, names=names, macs=macs, port_description=description)
+    guids = tuple(dict.fromkeys(filter(None, (row["node_guid"], row["sys_image_guid"]))))
+    return SeenEnd(
+        label,
+        *ids,
+        names=() if label in guids else (label,),
+        guids=guids,
+        description=row["node_description"] or row["last_description"],
+        infiniband=True,
+        twin_port=twin_port(row["node_description"]),
+    )

@@ -19,7 +19,7 @@ from functools import cached_property, lru_cache
 from agent.cabling.cables import shapes
 from agent.cabling.expected import Expected, from_labels
 from agent.cabling.finding import Finding, PortRef
-from agent.cabling.names import Off, SeenDevice, SeenPort, guid, leaf_key, mac
+from agent.cabling.names import Off, guid, leaf_key, mac
 from agent.cabling.plan_index import Hosts, PlanIndex
 from agent.cabling.plans.model import Plan
 from agent.cabling.seen import DOWN, Port, SeenEnd, SeenNode
@@ -34,6 +34,8 @@ MAX_NEAREST = 2  # names
 NO_LABEL = "the Node has no neighbor label of this port"
 ACTIVE = "ACTIVE"
 MAX_CACHED = 1 << 16  # devices and ports
+
+Texts = tuple[str, ...]
 
 
 class Expectations:
@@ -145,11 +147,9 @@ def seen_node(node: FleetNode) -> SeenNode:
         end, state = port.far_end or port.station, DOWN if port.gbps == 0 else None
         far_ends: tuple[SeenEnd, ...] = ()
         if end:
-            seen = _seen_device(end.label, end.name, end.id)
-            of_port = _seen_port(end.port_id, end.port_name, is_infiniband)
-            port_id = end.port_id or ""
-            far_end = SeenEnd(end.label, port_id, end.port_name, end.id, end.name, seen, of_port)
-            far_ends = (far_end,)
+            ids = end.port_id or "", end.port_name, end.id
+            names = _names(end.label, end.name, end.id)
+            far_ends = (SeenEnd(end.label, *ids, end.name, *names, infiniband=is_infiniband),)
         ports[port.interface] = Port(
             port.interface,
             device,
@@ -197,16 +197,11 @@ def _parts(interface: str) -> tuple[str, int, str | None]:
 
 
 @lru_cache(MAX_CACHED)
-def _seen_device(label: str, name: str | None, identity: str | None) -> SeenDevice:
-    """Return the names and addresses of a switch; its label alone is a name, or an address."""
+def _names(label: str, name: str | None, identity: str | None) -> tuple[Texts, Texts, Texts]:
+    """Return names, GUIDs and MACs of a switch; its label alone is a name, or an address."""
     addresses = [text for text in (identity, label) if text]
     guids = dict.fromkeys(filter(None, map(guid, addresses)))
     macs = dict.fromkeys(filter(None, map(mac, addresses)))
     is_address = bool(guid(label) or mac(label))
     names = (name,) if name else () if is_address else (label,)
-    return SeenDevice(name or label, names, tuple(guids), tuple(macs))
-
-
-@lru_cache(MAX_CACHED)  # the Nodes of a fleet see the same few ports
-def _seen_port(port_id: str | None, name: str | None, is_infiniband: bool) -> SeenPort:
-    return SeenPort(tuple(dict.fromkeys(filter(None, (port_id, name)))), infiniband=is_infiniband)
+    return names, tuple(guids), tuple(macs)

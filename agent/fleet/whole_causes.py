@@ -101,7 +101,7 @@ def _at_another_name(leaf: Sequence[ComparedCable]) -> Sequence[ComparedCable]:
 
 def _addresses(compared: Iterable[ComparedCable]) -> set[str]:
     """Return the identifiers of the switches that these cables lead to, or else their names."""
-    ends = [cable.far_end.seen_device for cable in compared if cable.far_end]
+    ends = [cable.far_end for cable in compared if cable.far_end]
     return {text for end in ends for text in (end.guids + end.macs or end.names)}
 
 

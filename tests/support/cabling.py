@@ -8,7 +8,6 @@ from typing import Any
 from agent.cabling.expected import Expected, from_labels
 from agent.cabling.interfaces import HcaMap, map_key
 from agent.cabling.judge import VerifyResult
-from agent.cabling.names import SeenDevice, SeenPort
 from agent.cabling.plan_index import from_plans
 from agent.cabling.plans.model import End, FilePlace, Plan, PlanCable
 from agent.cabling.seen import Port, SeenEnd, SeenNode
@@ -21,8 +20,7 @@ Ends = tuple[str, str]  # device, port
 def lldp(device: str, port: str) -> SeenEnd:
     """The far end of an Ethernet port."""
     mac = "00:1c:73:aa:bb:cc"
-    seen = SeenDevice(device, (device,), macs=(mac,))
-    return SeenEnd(device, port, port, seen_device=seen, seen_port=SeenPort((port,)))
+    return SeenEnd(device, port, port, names=(device,), macs=(mac,))
 
 
 def smp(
@@ -34,9 +32,9 @@ def smp(
     twin: bool | None = None,
 ) -> SeenEnd:
     """The far end of an InfiniBand port."""
-    seen = SeenDevice(device, (device,) if named else (), (guid,))
-    of_port = SeenPort((str(port),), infiniband=True, twin_port=twin)
-    return SeenEnd(device, str(port), seen_device=seen, seen_port=of_port)
+    names = (device,) if named else ()
+    facts: Any = {"guids": (guid,), "infiniband": True, "twin_port": twin}
+    return SeenEnd(device, str(port), names=names, **facts)
 
 
 def port(interface: str, far_end: SeenEnd | None, number: int = 0, **facts: Any) -> Port:

@@ -9,27 +9,26 @@ from hypothesis import strategies as st
 from agent import encode
 from agent.cabling.names import (
     TOLERANCES,
-    SeenDevice,
-    SeenPort,
     compare_device,
     compare_port,
     same_name,
     twin_port,
 )
+from agent.cabling.seen import SeenEnd
 
 LONG = "leaf-" + "x" * 70
-SWITCH = SeenDevice(
+SWITCH = SeenEnd(
     "L90.1.3",
-    ("L90.1.3",),
+    names=("L90.1.3",),
     guids=("fc6a1c0300aabb00",),
     description="MF0;L90.1.3:MQM9700/U1",
 )
-UNNAMED = SeenDevice("fc6a1c0300aabb00", guids=("fc6a1c0300aabb00",))
-BY_MAC = SeenDevice("00:1c:73:aa:bb:cc", macs=("00:1c:73:aa:bb:cc",))
+UNNAMED = SeenEnd("fc6a1c0300aabb00", guids=("fc6a1c0300aabb00",))
+BY_MAC = SeenEnd("00:1c:73:aa:bb:cc", macs=("00:1c:73:aa:bb:cc",))
 
 
-def leaf(name: str) -> SeenDevice:
-    return SeenDevice(name, (name,), macs=("00:1c:73:aa:bb:cc",))
+def leaf(name: str) -> SeenEnd:
+    return SeenEnd(name, names=(name,), macs=("00:1c:73:aa:bb:cc",))
 
 
 DEVICES = [
@@ -58,7 +57,7 @@ DEVICES = [
 
 
 @pytest.mark.parametrize(("expected", "seen", "by"), DEVICES)
-def test_equal_devices(expected: str, seen: SeenDevice, by: str) -> None:
+def test_equal_devices(expected: str, seen: SeenEnd, by: str) -> None:
     """Each is equal by its tolerance, and by none when that is switched off."""
     assert compare_device(expected, seen) == (True, by)
     if by != "exact":
@@ -78,7 +77,7 @@ def test_equal_devices(expected: str, seen: SeenDevice, by: str) -> None:
         (encode.value(LONG), leaf("leaf01")),
     ],
 )
-def test_different_devices(expected: str, seen: SeenDevice) -> None:
+def test_different_devices(expected: str, seen: SeenEnd) -> None:
     """The names are of one kind, and not equal."""
     assert compare_device(expected, seen).equal is False
 
@@ -92,17 +91,17 @@ def test_different_devices(expected: str, seen: SeenDevice) -> None:
         ("00:1c:73:aa:bb:cc", UNNAMED),
     ],
 )
-def test_devices_that_cannot_be_compared(expected: str, seen: SeenDevice) -> None:
+def test_devices_that_cannot_be_compared(expected: str, seen: SeenEnd) -> None:
     """A name against an address only, or the reverse, is no difference."""
     assert compare_device(expected, seen).equal is None
 
 
-def ethernet(*texts: str) -> SeenPort:
-    return SeenPort(texts)
+def ethernet(port_id: str, port_name: str | None = None) -> SeenEnd:
+    return SeenEnd("", port_id, port_name)
 
 
-def infiniband(number: int, twin: bool | None = None) -> SeenPort:
-    return SeenPort((str(number),), infiniband=True, twin_port=twin)
+def infiniband(number: int, twin: bool | None = None) -> SeenEnd:
+    return SeenEnd("", str(number), infiniband=True, twin_port=twin)
 
 
 PORTS = [
@@ -133,7 +132,7 @@ PORTS = [
 
 
 @pytest.mark.parametrize(("expected", "seen", "by"), PORTS)
-def test_equal_ports(expected: str, seen: SeenPort, by: str) -> None:
+def test_equal_ports(expected: str, seen: SeenEnd, by: str) -> None:
     """Each is equal by its tolerance, and by none when all are switched off."""
     assert compare_port([expected], seen) == (True, by)
     if by != "exact":
@@ -157,7 +156,7 @@ def test_equal_ports(expected: str, seen: SeenPort, by: str) -> None:
         ("IB1/3", infiniband(5, twin=False)),
     ],
 )
-def test_different_ports(expected: str, seen: SeenPort) -> None:
+def test_different_ports(expected: str, seen: SeenEnd) -> None:
     """Two numbers of one scheme are compared as wholes."""
     assert compare_port([expected], seen).equal is False
 
@@ -178,14 +177,14 @@ def test_different_ports(expected: str, seen: SeenPort) -> None:
         ("swp5", ethernet("00:1c:73:aa:bb:cc")),
     ],
 )
-def test_ports_that_cannot_be_compared(expected: str, seen: SeenPort) -> None:
+def test_ports_that_cannot_be_compared(expected: str, seen: SeenEnd) -> None:
     """Names of different schemes are no difference."""
     assert compare_port([expected], seen).equal is None
 
 
 def test_a_description_proves_no_difference() -> None:
     """People write it; it may be equal, or out of date."""
-    seen = SeenPort(("00:1c:73:aa:bb:cc",), description="swp5")
+    seen = SeenEnd("", "00:1c:73:aa:bb:cc", port_description="swp5")
     assert compare_port(["swp5"], seen) == (True, "exact")
     assert compare_port(["swp6"], seen).equal is None
 
