@@ -105,11 +105,6 @@ CODES = {
     ),
     "unverifiable": Code(UNKNOWN, NODE, "a privilege, a source or a fact is missing"),
 }
-NODE_CODES = {
-    code: row._replace(meaning=row.of_node or row.meaning)
-    for code, row in CODES.items()
-    if row.scope == NODE
-}
 RANK = {code: rank for rank, code in enumerate(CODES)}
 ID_LENGTH = 12  # hex digits
 SAME_ID = {"shifted": "swapped"}  # the cables of a node in a ring, which the pattern tells apart

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from jsonschema import Draft202012Validator
 
+from agent.cabling.finding import CODES, NODE
 from agent.fleet.model import Judged
 from agent.fleet.report import outcome, verdict
 
@@ -26,6 +27,12 @@ def between(path: Path, begin: str, end: str, truth: str, *, update: bool) -> st
 
 
 DOCS = Path(__file__).parents[2] / "docs"
+# The codes of `verify`, with their meaning there.
+NODE_CODES = {
+    code: row._replace(meaning=row.of_node or row.meaning)
+    for code, row in CODES.items()
+    if row.scope == NODE
+}
 
 
 def validator(command: str) -> Draft202012Validator:

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.cabling.finding import NODE_CODES, Finding, PortRef
+from agent.cabling.finding import Finding, PortRef
 from agent.cabling.judge import VerifyResult, verify
 from agent.cabling.seen import SeenNode
 from agent.cabling.verdict import MAX_FINDINGS, FindingChanges, ReportedFindings
 from agent.reasons import NeighborReason, Remembered, Verdict
 from tests.support.cabling import NODE, changed, labels, node, plan, rails
+from tests.support.documents import NODE_CODES
 
 DELAY = 60.0
 ENDS = rails(4)

@@ -10,11 +10,11 @@ from textwrap import wrap
 
 import pytest
 
-from agent.cabling.finding import CODES, NODE_CODES, Code
+from agent.cabling.finding import CODES, Code
 from agent.fleet.model import Group
 from agent.fleet.pattern.infer import Pattern
 from agent.fleet.report import FORMATS
-from tests.support.documents import between
+from tests.support.documents import NODE_CODES, between
 from tests.support.planned_fleets import judge, plan_of
 from tests.support.small_fleets import NOW, cabled, rack
 

@@ -13,9 +13,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from agent.cabling.finding import NODE_CODES
 from agent.verify.command import FORMATS
-from tests.support.documents import validator
+from tests.support.documents import NODE_CODES, validator
 from tests.support.snapshots import FIXTURES, Finished, bwagent, complaint
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -14,13 +14,14 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from agent.cabling.finding import INFO, NODE_CODES, Ends, Finding, Move, PortRef, finding
+from agent.cabling.finding import INFO, Ends, Finding, Move, PortRef, finding
 from agent.errors import Unavailable
 from agent.fleet.model import Judged
 from agent.fleet.page.render import page
 from agent.fleet.page.worklist import SHOWN
 from agent.text import visible
 from tests.support import judged
+from tests.support.documents import NODE_CODES
 
 VOID = {"meta", "link", "input", "br", "img"}
 FLEETS = {
