@@ -158,21 +158,21 @@ def cables_of(source: PlanContent) -> Iterator[PlanCable]:
         if near.node == far.node and near.interface == far.interface:
             raise Malformed(f"{place}: both ends are {quoted(f'{near.node} {near.interface}')}")
         fields = {title: text for title, index in others if (text := texts[index])}
-        values = _of_cable([(known, texts[index]) for known, index in of_cable], place)
+        of_row = [(known, text) for known, index in of_cable if (text := texts[index])]
+        values = _of_cable(of_row, place)
         yield PlanCable(near, far, place, fields=fields or NO_FIELDS, **values)
     if place is None:
         raise Malformed(f"{source.file}: no row below the header")
 
 
-def _of_cable(cells: Iterable[tuple[PlanColumn, str | None]], place: FilePlace) -> dict[str, Any]:
+def _of_cable(cells: Iterable[tuple[PlanColumn, str]], place: FilePlace) -> dict[str, Any]:
     """Return the values of the cable of a row by their fields."""
     values = {}
     for known, text in cells:
-        if text:
-            at = place._replace(column=known.name)
-            values[known.field] = known.parse(text, at, "G")
-            if values[known.field] is None:
-                raise Malformed(f"{at}: {text[:64]!r} is no {known.values}")
+        at = place._replace(column=known.name)
+        values[known.field] = known.parse(text, at, "G")
+        if values[known.field] is None:
+            raise Malformed(f"{at}: {text[:64]!r} is no {known.values}")
     return values
 
 
