@@ -225,23 +225,16 @@ class _Session:
                 lost = self.changes(families) & differing(fields, stored)
                 self._managed, self._node = stored, answer.node
                 self._is_current = self._is_accepted = True
-                if lost:
-                    denial = replace(answer, message=NOT_STORED)
-                    self.refuse(lost, denial, {field.key for field in lost})
+                denial = replace(answer, message=NOT_STORED)
+                self.refuse(lost, denial, {field.key for field in lost})
                 return answer
-            if self._may_be_of_older_node(answer):
-                name = self._change.node
-                read = self._kube({"operation": "get", "node": name})
-                self._reads += 1
-                if read.node is None:
-                    # The failure of the GET, whatever its status, refuses no key.
-                    answer = replace(read, error=failure_of(read, name).kind)
-                else:
-                    self._begin(renewed(read.node, self._change))
-                    self._node, self._is_current = read.node, True
-                    if self._request(families, force=force) != (request, fields):
-                        force = False
-                        continue
+            read = self._read_again(answer)
+            if read and read.node is None:
+                # The failure of the GET, whatever its status, refuses no key.
+                answer = replace(read, error=failure_of(read, self._change.node).kind)
+            elif read and self._request(families, force=force) != (request, fields):
+                force = False
+                continue
             taken = [self._resolve(cause, families) for cause in answer.conflicts]
             force = force or any(taken)
             limit = MAX_UNAUTHORIZED if answer.status == 401 else 1
@@ -249,15 +242,21 @@ class _Session:
             if answers[answer.status] >= (MAX_CONFLICTS if answer.conflicts else limit):
                 return answer
 
-    def _may_be_of_older_node(self, answer: Answer) -> bool:
-        """Return True if a refusal may be due to a change of the Node since it was read.
+    def _read_again(self, answer: Answer) -> Answer | None:
+        """GET the Node if a refusal may be due to a change of it since it was read; None if not.
 
         Once a request was accepted, the rest is left to the next reconciliation.
         """
-        if self._is_accepted or self._reads >= MAX_READS:
-            return False
-        is_unsure = not self._is_current and bool(answer.denied or answer.conflicts)
-        return is_unsure or bool(answer.outdated_version and self._version())
+        is_unsure = not self._is_current and (answer.denied or answer.conflicts)
+        is_older = is_unsure or (answer.outdated_version and self._version())
+        if self._is_accepted or self._reads >= MAX_READS or not is_older:
+            return None
+        read = self._kube({"operation": "get", "node": self._change.node})
+        self._reads += 1
+        if read.node is not None:
+            self._begin(renewed(read.node, self._change))
+            self._node, self._is_current = read.node, True
+        return read
 
     def _request(self, families: Families, *, force: bool) -> tuple[Request, dict[Field, str]]:
         """Return the request that changes these families, and the fields that it leaves."""
