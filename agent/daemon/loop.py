@@ -316,11 +316,11 @@ class Loop:
         node = self._node.node if self._node and not reread else None
         desired = None
         if cycle and self._node_read_at is not None:
-            backed_off, wall = self.schedule.backed_off(now), cycle.observation.time
+            postponed, wall = self.schedule.postponed(now), cycle.observation.time
             confirmed = self.observer.confirmed
             rendered, frozen = cycle.rendered, frozenset(cycle.rendered.frozen)
             desired = Desired(
-                *(rendered.labels, cycle.annotation, backed_off, wall, frozen, confirmed),
+                *(rendered.labels, cycle.annotation, postponed, wall, frozen, confirmed),
                 fabric=cycle.known.fabric,
             )
             self._applying = cycle
@@ -376,7 +376,7 @@ class Loop:
         if result.node is not None and self.verification.answered(result.node):
             self.schedule.results(now)
         if result.failure and result.failure.kind == NO_ROOM:
-            self.schedule.apply_cut(now, result.outcome.back_off if result.outcome else ())
+            self.schedule.apply_cut(now, result.outcome.to_postpone if result.outcome else ())
         elif result.failure:
             if result.failure.kind == "configuration" and self._node_read_at is None:
                 raise Unavailable(result.failure.text)
@@ -410,7 +410,7 @@ class Loop:
         if self.observer.reconciled(result):
             self.schedule.trigger(now)
         state = self._applying.state if self._applying else None
-        refused = result.outcome.back_off if result.outcome else ()
+        to_postpone = result.outcome.to_postpone if result.outcome else ()
         requests = len(result.codes) if result.outcome else 0
         if self.reconciler.dry_run:  # it keeps the pace of a real run
             requests = max(requests, 1)
@@ -418,5 +418,5 @@ class Loop:
             self._flapping.applied(now, self._facts(self._applying))
             self.schedule.delay(self._flapping.resumes_at())
         heard = bool(result.codes)
-        self.schedule.apply_succeeded(now, state, refused, requests=requests, heard=heard)
+        self.schedule.apply_succeeded(now, state, to_postpone, requests=requests, heard=heard)
         self.reporter.applied(heard=heard)

@@ -91,7 +91,7 @@ class Due(Enum):
     RESULTS = auto()  # of background work
     CHANGE = auto()  # the Node has another state than the desired, or an unknown state
     RESYNC = auto()  # the annotation grows old
-    RETRY = auto()  # keys that were refused
+    RETRY = auto()  # postponed keys
     REPAIR = auto()  # SIGHUP, once its observation was made
     LOOK = auto()  # nothing is to be applied
 
@@ -121,7 +121,7 @@ class Schedule:
         self._desired: Hashable = None
         self._resumes_at = -math.inf  # no apply of the desired state before, if that alone is due
         self._applied: Hashable = None  # None: the Node's state is unknown
-        self._refused: dict[str, float] = {}  # by key or family: the time of the next attempt
+        self._postponed: dict[str, float] = {}  # by key or family: the time of the next attempt
 
     def trigger(self, now: float) -> None:
         """Observe as soon as MIN_OBSERVE_INTERVAL allows: an event happened."""
@@ -214,12 +214,12 @@ class Schedule:
         self,
         now: float,
         state: Hashable,
-        refused: Iterable[str] = (),
+        to_postpone: Iterable[str] = (),
         *,
         requests: int = 1,
         heard: bool = True,
     ) -> None:
-        """Record that the Node has `state`, without the keys and families in `refused`.
+        """Record that the Node has `state`, without the keys and families `to_postpone`.
 
         `requests` is 0 if the Node had that state before; then the next change need not wait.
         `heard` is false if it had so by what was known, and the API server was not asked: that ends
@@ -232,7 +232,7 @@ class Schedule:
         after_outage = self._back_off.failures > 0
         self._is_applying = False
         self._applied = state
-        self._refuse(now, refused)
+        self._postpone(now, to_postpone)
         if heard:
             self._back_off.succeeded()
             self._at[Due.LOOK] = now + self._look_interval()
@@ -242,23 +242,23 @@ class Schedule:
             share = self._random() if after_outage else 0.9 + 0.2 * self._random()
             self._at[Due.RESYNC] = now + self._settings.resync * share
 
-    def apply_cut(self, now: float, refused: Iterable[str]) -> None:
+    def apply_cut(self, now: float, to_postpone: Iterable[str]) -> None:
         """Record that an attempt had no room for its last request; what is left is due.
 
         It goes on with all the room that there may be, and without what is refused by then.
         """
         self._is_applying, self._applied = False, None
         self._paced_until = now + self._window
-        self._refuse(self._paced_until, refused)
+        self._postpone(self._paced_until, to_postpone)
 
-    def _refuse(self, now: float, refused: Iterable[str]) -> None:
+    def _postpone(self, now: float, keys: Iterable[str]) -> None:
         # A key that was tried again and refused again (it is still listed) waits the longer time.
         waits = {
-            key: MAX_REFUSAL_INTERVAL if key in self._refused else MIN_REFUSAL_INTERVAL
-            for key in refused
+            key: MAX_REFUSAL_INTERVAL if key in self._postponed else MIN_REFUSAL_INTERVAL
+            for key in keys
         }
-        waiting = {key: until for key, until in self._refused.items() if until > now}
-        self._refused = waiting | {key: now + wait for key, wait in waits.items()}
+        waiting = {key: until for key, until in self._postponed.items() if until > now}
+        self._postponed = waiting | {key: now + wait for key, wait in waits.items()}
 
     def _look_interval(self, seconds: float = math.inf) -> float:
         return min(seconds, self._settings.look) * (0.8 + 0.4 * self._random())
@@ -300,11 +300,11 @@ class Schedule:
         if self._back_off.failures:
             self._apply_at = max(now, self._started_at + self._settings.min_interval)
         self._is_repairing = True
-        self._refused = {}
+        self._postponed = {}
 
-    def backed_off(self, now: float) -> frozenset[str]:
+    def postponed(self, now: float) -> frozenset[str]:
         """Return the keys and families that were refused and are not tried again yet."""
-        return frozenset(key for key, until in self._refused.items() if until > now)
+        return frozenset(key for key, until in self._postponed.items() if until > now)
 
     def step(self, now: float) -> Actions:
         """Return the actions that are due at `now`, and the time until the next that is not.
@@ -313,7 +313,7 @@ class Schedule:
         """
         times = dict(self._at)
         is_changed = self._applied is None or self._desired != self._applied
-        times[Due.RETRY] = min(self._refused.values(), default=math.inf)
+        times[Due.RETRY] = min(self._postponed.values(), default=math.inf)
         if self._applied is None:
             times[Due.CHANGE] = -math.inf
         elif is_changed:

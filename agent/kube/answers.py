@@ -115,7 +115,7 @@ class Answer:
         return self.status in SUCCESSES and not self.error
 
     @property
-    def denied(self) -> bool:
+    def is_denial(self) -> bool:
         """True if the server refuses the contents; RBAC's "cannot patch" is another matter."""
         if self.error or self.recreated or "cannot patch resource" in self.message:
             return False
@@ -179,7 +179,7 @@ def read(operation: str, status: int, headers: Headers, data: bytes) -> Answer:
     document = document if isinstance(document, dict) else None
     is_clear = document is not None or status >= 500 or status in _CLEAR_STATUSES
     if status >= 400 and is_clear:
-        return _refusal(status, headers, data, document or {})
+        return _read_status(status, headers, data, document or {})
     if document is None or status not in SUCCESSES:
         return _garbage(status, _describe(status, headers, data))
     if operation in PAGES:
@@ -226,7 +226,7 @@ def _garbage(status: int, text: str) -> Answer:
     return Answer(status, error="garbage", message=text)
 
 
-def _refusal(status: int, headers: Headers, data: bytes, document: Json) -> Answer:
+def _read_status(status: int, headers: Headers, data: bytes, document: Json) -> Answer:
     """Read a Status; that about an expired `continue` has another token."""
     details, token = part(document, "details"), part(document, "metadata").get("continue")
     # A date as Retry-After is ignored: it needs two clocks that agree.

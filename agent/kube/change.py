@@ -170,7 +170,7 @@ class Desired:
 
     labels: Mapping[str, str]  # as rendered: valid values of keys in the label table
     annotation: Annotation
-    backed_off: frozenset[str] = frozenset()  # recently refused keys and families, left unchanged
+    postponed: frozenset[str] = frozenset()  # recently refused keys and families, left unchanged
     now: float | None = None  # seconds since the epoch; None: unknown
     # keys that stay as the Node has them: facts are missing that their labels are made of
     frozen: frozenset[str] = frozenset()
@@ -281,7 +281,7 @@ def change_to(node: Node, desired: Desired, keys: Keys) -> Change:
     postponed = {
         field
         for field in asked.keys() | state.managed
-        if {field.key, keys.family(field)} & desired.backed_off
+        if {field.key, keys.family(field)} & desired.postponed
     }
     stays = {field for field in state.managed if field.key in desired.frozen}
     frozen = postponed | stays | (owners.outside - owners.former)

@@ -9,21 +9,21 @@ Node's value, and the request is sent again: leaving an owned field out would re
                             others are taken over (force)
     409 about the version   the Node has changed: it is read again
     409, 422 about the uid  the Node was deleted or recreated: the caller has to get it again
-    400, 403, 422           a refusal: of the keys that it names; if it names none, each family of
+    400, 403, 422           a denial: of the keys that it names; if it names none, each family of
                             keys is applied by itself; if nothing changes, of the keys that were
                             refused before
     401                     sent once more, with the token read again
     any other               no key is the cause; agent/kube/answers.py has the reason
 
 Invariants:
-- The Node may have changed since it was read. Before the first refusal or conflict is acted on, it
+- The Node may have changed since it was read. Before the first denial or conflict is acted on, it
   is read again, and sent anew if that changes the request; one read serves all later steps.
 - A refused field stays in every request with the Node's value; a field left to another manager
   is in no further request.
 - `force` is per request and not per key, so the accelerator's key is settled before it is used, and
   each group of families starts without it.
 - What was accepted before a failure stays: an outcome may have both changes and a failure.
-- Refused keys are in `Outcome.back_off`, for later changes to leave unchanged for a while.
+- Refused keys are in `Outcome.to_postpone`, for later changes to leave unchanged for a while.
 
 Sources: KEP-555 (server-side apply), meta/v1 Status.
 """
@@ -85,7 +85,7 @@ class Outcome:
     applied: Mapping[str, str]  # labels added or changed: key to value
     removed: tuple[str, ...]  # keys of removed labels
     refused: tuple[Refusal, ...] = ()
-    back_off: frozenset[str] = frozenset()  # refused keys and families, for `Desired.backed_off`
+    to_postpone: frozenset[str] = frozenset()  # refused keys and families, for `Desired.postponed`
     left_alone: tuple[ForeignField, ...] = ()  # of the change, and those found by conflicts
     taken: tuple[Taken, ...] = ()
     failure: Failure | None = None  # the reason for an early end
@@ -132,7 +132,7 @@ def negotiate(change: Change, kube: Kube, *, is_current: bool = True) -> Outcome
         answer = session.settle(families)
         if answer.node is not None:
             continue
-        if not answer.denied:
+        if not answer.is_denial:
             return session.outcome(failure_of(answer, change.node))
         changing = tuple(family for family in families if session.changes((family,)))
         changes = session.changes(changing)
@@ -163,7 +163,7 @@ class _Session:
         self._applies = self._reads = 0  # requests
         self._node: Node | None = None  # as in the last successful response
         self._refused: dict[Field, Refusal] = {}
-        self._back_off: set[str] = set()
+        self._to_postpone: set[str] = set()  # keys and families
         self._taken: dict[Field, str] = {}  # with the previous manager
         self._lost: set[Field] = set()  # managed, but another manager's now
         self._begin(change)
@@ -184,10 +184,10 @@ class _Session:
         """Return the fields of these families that are to change."""
         return self._change.keys.of_families(differing(self._managed, self._wanted), families)
 
-    def refuse(self, fields: FieldSet, denial: Answer, back_off: set[str]) -> None:
+    def refuse(self, fields: FieldSet, denial: Answer, to_postpone: set[str]) -> None:
         """Keep the Node's values of fields that a denial is about."""
         self._keep(fields)
-        self._back_off |= back_off
+        self._to_postpone |= to_postpone
         for field in fields:
             self._refused[field] = Refusal(field.key, denial.status, denial.text)
 
@@ -243,11 +243,11 @@ class _Session:
                 return answer
 
     def _read_again(self, answer: Answer) -> Answer | None:
-        """GET the Node if a refusal may be due to a change of it since it was read; None if not.
+        """GET the Node if the answer may be due to a change of it since it was read; None if not.
 
         Once a request was accepted, the rest is left to the next reconciliation.
         """
-        is_unsure = not self._is_current and (answer.denied or answer.conflicts)
+        is_unsure = not self._is_current and (answer.is_denial or answer.conflicts)
         is_older = is_unsure or (answer.outdated_version and self._version())
         if self._is_accepted or self._reads >= MAX_READS or not is_older:
             return None
@@ -306,7 +306,7 @@ class _Session:
             applied=labels_of(select(self._managed, differing(change.on_node, self._managed))),
             removed=tuple(labels_of(without(change.managed, still_there))),
             refused=tuple(refusal for _, refusal in sorted(self._refused.items())),
-            back_off=frozenset(self._back_off),
+            to_postpone=frozenset(self._to_postpone),
             left_alone=tuple(
                 replace(field, value=now.get(Field(LABEL, field.key)))
                 if field.value is None

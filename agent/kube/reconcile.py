@@ -29,7 +29,7 @@ from agent.kube.managed_fields import Keys, Node, state_of
 from agent.kube.negotiation import Outcome, negotiate
 from agent.kube.nodes import ask, get_node
 
-REFUSALS = (400, 403, 409, 422)  # the Node may be another than the known Node
+IN_DOUBT = (400, 403, 409, 422)  # the Node may be another than the known Node
 OVERLOADED = ("busy", "server")  # kinds of failure after which the Node is not read again
 
 
@@ -133,10 +133,10 @@ def _counted(kube: Kube, codes: list[int | None], room: float) -> Kube:
 def _is_known(codes: Sequence[int | None], failure: Failure | None) -> bool:
     """Return True if the Node is as known after requests with these status codes.
 
-    A refusal that neither a GET nor an accepted PATCH followed may be due to another Node.
+    A denial or conflict, with no GET or accepted PATCH after it, may be due to another Node.
     """
-    decisive = [code for code in codes if code in SUCCESSES or code in REFUSALS]
-    if decisive and decisive[-1] in REFUSALS:
+    decisive = [code for code in codes if code in SUCCESSES or code in IN_DOUBT]
+    if decisive and decisive[-1] in IN_DOUBT:
         return False
     return failure is None or failure.kind in OVERLOADED
 

@@ -199,7 +199,7 @@ class Fleet:
         desired = None
         if agent.seeded and agent.seen:
             agent.speaking = _state(*agent.seen)
-            desired = Desired(*agent.seen, agent.pacer.backed_off(now))
+            desired = Desired(*agent.seen, agent.pacer.postponed(now))
         agent.pacer.apply_started(now)
         self.tally.attempts += 1
         self._pool.submit(self._attempt, agent, desired, now, resync=resync)
@@ -227,9 +227,9 @@ class Fleet:
             agent.seeded = True
             pacer.node_read(now, _age(agent.node or {}, now))
         else:
-            refused = attempt.outcome.back_off if attempt.outcome else ()
+            keys = attempt.outcome.to_postpone if attempt.outcome else ()
             pacer.apply_succeeded(
-                now, agent.speaking, refused, requests=len(attempt.codes) if attempt.outcome else 0
+                now, agent.speaking, keys, requests=len(attempt.codes) if attempt.outcome else 0
             )
             agent.said = agent.speaking
         self._judge(agent)

@@ -248,7 +248,7 @@ def test_a_provider_that_refuses(applier: Applier, message: str) -> None:
         assert (labels[FLAVOR], labels[LEAF], labels[ACC]) == ("roce", "L1", "a.1")
         assert {SPEED, IB_SPEED} <= {refusal.key for refusal in outcome.refused}
         assert all(message in refusal.text for refusal in outcome.refused)
-        again = change_to(applier.get_node(), desired(ALL, backed_off=outcome.back_off), KEYS)
+        again = change_to(applier.get_node(), desired(ALL, postponed=outcome.to_postpone), KEYS)
         assert (again.is_due, set(again.postponed) >= {SPEED, IB_SPEED}) == (False, True)
 
 
@@ -342,6 +342,6 @@ def test_labels_that_are_not_stored_as_sent(mutating: Cluster) -> None:
     assert not isinstance(node, Failure)
     outcome = negotiate(change_to(node, desired(LABELS), KEYS), kube)
     assert [one.key for one in outcome.refused] == [FLAVOR, SPEED]
-    assert outcome.back_off == {FLAVOR, SPEED}
+    assert outcome.to_postpone == {FLAVOR, SPEED}
     assert outcome.applied == {SPEED: "9G", LEAF: "leaf-1"}
     assert agent.labels().items() >= outcome.applied.items()

@@ -95,7 +95,7 @@ def test_the_new_keys_alone_are_refused(older_cluster: Cluster) -> None:
     assert outcome.failure is None
     assert {one.key for one in outcome.refused} == {*NEW}
     assert (outcome.requests, agent.labels()) == (2, OTHERS)
-    again = change_to(agent.read(), desired(ALL, backed_off=outcome.back_off), KEYS)
+    again = change_to(agent.read(), desired(ALL, postponed=outcome.to_postpone), KEYS)
     assert (again.is_due, again.postponed) == (False, NEW)
     changed = agent.apply(ALL | {SPEED: "2800G"})
     assert agent.labels() == OTHERS | {SPEED: "2800G"}
@@ -118,7 +118,7 @@ def test_a_policy_that_names_no_key(older_cluster: Cluster) -> None:
     assert {one.key for one in outcome.refused} == {key for key in ALL if key.startswith(PREFIX)}
     assert agent.labels() == {IB_SPEED: "3200G", ACC: "a.1"}
     assert outcome.requests <= 6
-    again = change_to(agent.read(), desired(ALL, backed_off=outcome.back_off), KEYS)
+    again = change_to(agent.read(), desired(ALL, postponed=outcome.to_postpone), KEYS)
     assert not again.is_due
 
 

@@ -84,9 +84,9 @@ class World:
                 else:
                     self.requests.append((self.now, self.seen))
                 self.rereads += [self.now] if step.reread else []
-                # What is backed off is not asked for, and so not refused.
-                backed_off = self.pacer.backed_off(self.now)
-                self.pending = self.now + LATENCY, self.seen, backed_off, step.look
+                # What is postponed is not asked for, and so not refused.
+                postponed = self.pacer.postponed(self.now)
+                self.pending = self.now + LATENCY, self.seen, postponed, step.look
             elif (
                 wake := min(self.now + step.wait, self.pending[0] if self.pending else math.inf)
             ) <= until:
@@ -98,7 +98,7 @@ class World:
 
     def answer(self) -> None:
         if self.pending and self.pending[0] <= self.now:
-            at, said, backed_off, is_look = self.pending
+            at, said, postponed, is_look = self.pending
             self.pending = None
             if self.outage[0] <= self.now < self.outage[1]:
                 self.pacer.apply_failed(self.now, self.retry_after)
@@ -106,7 +106,7 @@ class World:
                     self.requests.append((at - LATENCY, said))
             else:
                 self.node = said
-                refused = self.refuse - backed_off
+                refused = self.refuse - postponed
                 self.pacer.apply_succeeded(self.now, said, refused, requests=not is_look)
 
 
@@ -199,8 +199,8 @@ def test_a_key_refused_again_is_retried_in_an_hour() -> None:
     world.run(first + 4 * MAX_REFUSAL_INTERVAL)
     world.refuse = frozenset({"IB"})
     world.run(world.now + 1, [(world.now, "b")])
-    assert world.pacer.backed_off(world.now) == {"IB"}
-    assert world.pacer.backed_off(world.now + MIN_REFUSAL_INTERVAL) == frozenset()
+    assert world.pacer.postponed(world.now) == {"IB"}
+    assert world.pacer.postponed(world.now + MIN_REFUSAL_INTERVAL) == frozenset()
 
 
 @pytest.mark.parametrize("node_read", [False, True])
@@ -447,11 +447,11 @@ def test_a_repair_tries_refused_keys_again() -> None:
     world = World()
     world.refuse = frozenset({"P"})
     world.run_until(1030.0)
-    assert world.pacer.backed_off(world.now) == {"P"}
+    assert world.pacer.postponed(world.now) == {"P"}
     world.refuse = frozenset()
     world.pacer.repair(world.now)
     world.run_until(1040.0)
-    assert world.pacer.backed_off(world.now) == frozenset()
+    assert world.pacer.postponed(world.now) == frozenset()
     assert world.rereads == [1030.0]
 
 
@@ -646,4 +646,4 @@ def test_an_attempt_that_was_cut_goes_on_with_all_the_room() -> None:
     assert not pacer.step(69.9).apply
     assert pacer.step(70.0).apply
     assert pacer.room(70.0) == 10
-    assert pacer.backed_off(70.0) == {"k"}
+    assert pacer.postponed(70.0) == {"k"}

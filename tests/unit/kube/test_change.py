@@ -150,19 +150,19 @@ def test_drift() -> None:
     assert found.label_changes == ((FLAVOR, "x", "roce"), (SPEED, None, "0G"))
 
 
-@pytest.mark.parametrize("backed_off", [{FLAVOR, SPEED, IB_SPEED, LEAF}, {"P", "IB"}])
-def test_recently_refused(backed_off: set[str]) -> None:
+@pytest.mark.parametrize("postponed", [{FLAVOR, SPEED, IB_SPEED, LEAF}, {"P", "IB"}])
+def test_recently_refused(postponed: set[str]) -> None:
     """A recently refused key is not changed, not added and not removed; one that needs no change is
     not postponed. An annotation of which that is all is not due.
     """
     found = planned(
         node({FLAVOR: "roce", SPEED: "1G", LEAF: "a"}),
         {FLAVOR: "roce", SPEED: "2G", IB_SPEED: "2G", ACCELERATOR_KEY: "a.1"},
-        backed_off=frozenset(backed_off),
+        postponed=frozenset(postponed),
     )
     assert labels_of(found) == {FLAVOR: "roce", SPEED: "1G", LEAF: "a", ACCELERATOR_KEY: "a.1"}
     assert set(found.postponed) == {SPEED, LEAF, IB_SPEED}
-    assert not planned(node({}, observed=None), {}, backed_off=frozenset({"observed"})).is_due
+    assert not planned(node({}, observed=None), {}, postponed=frozenset({"observed"})).is_due
 
 
 FROZEN = frozenset({SPEED, IB_SPEED})

@@ -203,7 +203,7 @@ def test_changes() -> None:
     """
     others = {"nfd": {ACC: "b.2"}, "kubectl-label": {STALE: "x"}}
     before = node({SPEED: "2800G", LEAF: "a"}, others)
-    found = change_to(before, desired(ALL, backed_off=frozenset({IB_SPEED})), KEYS)
+    found = change_to(before, desired(ALL, postponed=frozenset({IB_SPEED})), KEYS)
     assert planned_lines(found) == [
         "Node n1: would add 1, change 1, remove 1 labels",
         f"+ {FLAVOR}=roce",

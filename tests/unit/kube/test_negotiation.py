@@ -83,7 +83,7 @@ def test_a_key_that_is_accepted_and_not_stored() -> None:
     outcome = settle(server, {FLAVOR: "roce", SPEED: "2G", LEAF: "a"})
     assert [one.key for one in outcome.refused] == [FLAVOR, SPEED]
     assert all("not stored" in one.text for one in outcome.refused)
-    assert {FLAVOR, SPEED} <= outcome.back_off
+    assert {FLAVOR, SPEED} <= outcome.to_postpone
     assert (outcome.applied, outcome.is_complete) == ({SPEED: "9G"}, False)
     assert outcome.changes == (LabelChange(LEAF, "a", None), LabelChange(SPEED, "1G", "9G"))
 
@@ -155,7 +155,7 @@ def test_conflicts_without_end() -> None:
 
 def test_a_lost_key_is_not_removed() -> None:
     """A key that another manager took while it was carried along is not reported as removed."""
-    kept = a_change({SPEED: "1G"}, {SPEED: "2G", ACC: "a.1"}, backed_off=frozenset({SPEED}))
+    kept = a_change({SPEED: "1G"}, {SPEED: "2G", ACC: "a.1"}, postponed=frozenset({SPEED}))
     server = holding({SPEED: "1G"}, {SPEED: "9G"})
     outcome = negotiate(kept, server)
     assert server.labels() == {ACC: "a.1"}
@@ -174,7 +174,7 @@ def test_denials_that_name_a_key() -> None:
         Refusal(SPEED, 403, f"we do not like {SPEED}."),
         Refusal(ACC, 400, ACC),
     }
-    assert (set(outcome.back_off), outcome.requests) == ({FLAVOR, SPEED, ACC}, 4)
+    assert (set(outcome.to_postpone), outcome.requests) == ({FLAVOR, SPEED, ACC}, 4)
 
 
 def test_a_denial_that_names_none() -> None:
@@ -182,7 +182,7 @@ def test_a_denial_that_names_none() -> None:
     server = holding({SPEED: "1G", LEAF: "a"}, denies=lambda key: "coreweave.cloud" in key)
     outcome = settle(server, ALL)
     assert server.labels() == {SPEED: "1G", LEAF: "a", ACC: "a.1"}
-    assert outcome.back_off == {"P", "IB", "observed"}
+    assert outcome.to_postpone == {"P", "IB", "observed"}
     assert {refusal.key for refusal in outcome.refused} == {
         FLAVOR,
         SPEED,
@@ -208,7 +208,7 @@ def test_a_denial_that_names_everything() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "message", "applied", "back_off", "requests"),
+    ("wanted", "message", "applied", "to_postpone", "requests"),
     [
         pytest.param(
             *({FLAVOR: "ib", ACC: "b.2"}, f"not {FLAVOR}, not {ACC}"),
@@ -228,13 +228,13 @@ def test_a_denial_that_names_everything() -> None:
     ],
 )
 def test_a_denial_of_families(
-    wanted: dict[str, str], message: str, applied: object, back_off: object, requests: int
+    wanted: dict[str, str], message: str, applied: object, to_postpone: object, requests: int
 ) -> None:
     """What it is about is not tried again, and all else is applied."""
     ours = {FLAVOR: "roce", ACC: "a.1"}
     server = holding(dict(ours), denies=lambda key: key == FLAVOR, first=[denial(message)])
     outcome = negotiate(change_to(node(ours), desired(wanted), KEYS), server)
-    assert (outcome.applied, outcome.back_off) == (applied, back_off)
+    assert (outcome.applied, outcome.to_postpone) == (applied, to_postpone)
     assert outcome.requests == requests
 
 
@@ -249,7 +249,7 @@ def test_a_denial_key_by_key() -> None:
     outcome = negotiate(a_change({}, {**many, ACC: "a.1"}), one_by_one)
     assert server.labels() == {ACC: "a.1"}
     assert {refusal.key for refusal in outcome.refused} == many.keys()
-    assert outcome.back_off == {*sorted(many)[:MAX_NAMINGS], "P"}
+    assert outcome.to_postpone == {*sorted(many)[:MAX_NAMINGS], "P"}
     assert outcome.requests == 1 + MAX_NAMINGS + 3
 
 
@@ -263,15 +263,15 @@ def test_a_denial_of_nothing() -> None:
     assert outcome.failure.text.startswith("Node n1: ")
 
 
-def test_a_denial_while_all_that_would_change_is_backed_off() -> None:
+def test_a_denial_while_all_that_would_change_is_postponed() -> None:
     """It is about the request itself: what was left out of it is refused still, and no request
     failed. When it is tried again stays as it was.
     """
-    wanted = desired({**ALL, SPEED: "1G"}, backed_off=frozenset({"P"}))
+    wanted = desired({**ALL, SPEED: "1G"}, postponed=frozenset({"P"}))
     outcome = negotiate(change_to(node(ALL), wanted, KEYS), lambda _: denial("no writes today"))
     assert outcome.failure is None
     assert [(one.key, one.text) for one in outcome.refused] == [(SPEED, "no writes today")]
-    assert (outcome.back_off, outcome.requests) == (frozenset(), 1)
+    assert (outcome.to_postpone, outcome.requests) == (frozenset(), 1)
 
 
 def test_a_rotated_token() -> None:
@@ -380,7 +380,7 @@ def test_one_read_for_all_refusals(status: int) -> None:
     outcome = negotiate(a_change({}, {FLAVOR: "x", ACC: "a.1"}), refuse, is_current=False)
     assert operations(requests) == ["apply", "get", "apply", "apply", "apply"]
     assert outcome.requests == len(requests)
-    assert outcome.back_off == {"P", "ACC", "observed"}
+    assert outcome.to_postpone == {"P", "ACC", "observed"}
 
 
 def test_a_conflict() -> None:

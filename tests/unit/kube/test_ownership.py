@@ -199,12 +199,12 @@ def test_a_key_of_another_shape() -> None:
     assert Field(LABEL, key) in found.wanted
 
 
-def test_backed_off() -> None:
-    """Keys whose removal was refused stay for the time of the back-off."""
-    found = planned(a_node(), backed_off=frozenset({f"{OLD}/flavor"}))
+def test_postponed() -> None:
+    """Keys whose removal was refused stay while they are postponed."""
+    found = planned(a_node(), postponed=frozenset({f"{OLD}/flavor"}))
     assert removed(found) == {f"{OLD}/speed.current": "1G"}
     assert found.postponed == (f"{OLD}/flavor",)
-    found = planned(a_node(), backed_off=frozenset({FORMER}))
+    found = planned(a_node(), postponed=frozenset({FORMER}))
     assert (removed(found), found.is_due) == ({}, False)
 
 
@@ -235,7 +235,7 @@ def test_what_the_agent_publishes_is_not_foreign(
 
 def test_a_refused_key_is_published() -> None:
     """The agent would set it."""
-    wanted = desired({LEAF: "b"}, backed_off=frozenset({LEAF}))
+    wanted = desired({LEAF: "b"}, postponed=frozenset({LEAF}))
     assert change_to(node({}, {"kubectl-label": {LEAF: "a"}}), wanted, KEYS).foreign == ()
 
 

@@ -173,7 +173,7 @@ def test_a_refusal_after_a_get() -> None:
     result = Reconciler(kube, "n1", KEYS).reconcile(None, desired({FLAVOR: "x"}))
     assert (operations(requests), result.node) == (["get", "apply"], None)
     assert result.outcome is not None
-    assert result.outcome.back_off == {"P"}
+    assert result.outcome.to_postpone == {"P"}
 
 
 def test_no_more_requests_than_there_is_room_for() -> None:
@@ -188,7 +188,7 @@ def test_no_more_requests_than_there_is_room_for() -> None:
     assert result.failure is not None
     assert result.failure.kind == NO_ROOM
     assert result.outcome is not None
-    assert result.outcome.back_off == {FLAVOR, SPEED}
+    assert result.outcome.to_postpone == {FLAVOR, SPEED}
 
 
 def test_a_look_has_no_more_room() -> None:
