@@ -317,7 +317,7 @@ class Memory:
         self._counts = "", ""  # why the published ones were rejected, and the annotation's key
         self._is_seeded = False
         # The first far ends of this agent, which it may see before it can read the Node
-        self._first: dict[Key, FarEnd] = {}
+        self._first_far: dict[Key, FarEnd] = {}
 
     def seed(self, published: Published, now: float) -> None:
         """Start from what the Node has, which was read `now`.
@@ -327,11 +327,11 @@ class Memory:
         """
         begun = self._started = now if self._started is None else self._started
         self._whole = published.whole
-        self._unknown_since = _past(published.unknown_since, begun)
+        self._unknown_since = _remembered(published.unknown_since, begun)
         self._ignored, self._strangers = None, {}
         awaited = min(begun, now - published.overdue)
         if not self._domain:  # it has not read one itself
-            domain_since = _past(published.domain_since, begun, awaited)
+            domain_since = _remembered(published.domain_since, begun, awaited)
             self._domain = published.domain
             self._domain_since = domain_since if published.domain else None
         self._last_domain = published.domain
@@ -348,7 +348,7 @@ class Memory:
             if row.lost_since is not None and fact is None:
                 lost.append(row)
             else:
-                first = self._first.get(_key(fact)) if fact else None
+                first = self._first_far.get(_key(fact)) if fact else None
                 rows.append(_joined(row, fact, first, begun, awaited))
         names = {row.interface for row in rows}
         rows += [fact for fact in own.values() if fact.interface not in names]
@@ -358,7 +358,7 @@ class Memory:
         self._settles_at = -math.inf if knows_leaf else now + self._settle
         self._gap = published.gap
         is_limited = published.gap is not HoldReason.NOT_REMEMBERED
-        self._gap_since = _past(published.group_since, now) if is_limited else None
+        self._gap_since = _remembered(published.group_since, now) if is_limited else None
         self._is_whole, self._is_seeded = published.is_whole, True
         self._counts = published.fault, published.subject
 
@@ -415,10 +415,10 @@ class Memory:
             unknown = None if is_known else why
         else:
             self._is_read = True
-            facts = self._merged(observation, where, now)
+            facts = self._merge_ports(observation, where, now)
             unknown = self._stranger_hold(observation, facts, now)
         is_same = self._compare(facts)
-        facts = [self._aged(fact, now) for fact in facts]
+        facts = [self._without_ended(fact, now) for fact in facts]
         was = self._was(facts)
         facts = _with_bad_links(facts, was, observation, now)
         self._facts = tuple(sorted(facts, key=lambda fact: natural(fact.interface)))
@@ -490,8 +490,8 @@ class Memory:
 
     # M1 to M5
 
-    def _merged(self, observation: Observation, where: Where, now: float) -> list[Fact]:
-        """Return the facts of all ports that are read, or that may be there."""
+    def _merge_ports(self, observation: Observation, where: Where, now: float) -> list[Fact]:
+        """Take over the ports; return the facts of those that are read, or that may be there."""
         devices = observation.rdma.value if isinstance(observation.rdma, Seen) else ()
         backend, before = observation.backend, (*self._facts, *self._lost)
         # The addresses of functions that are known by their port GUID, by those they had.
@@ -503,7 +503,7 @@ class Memory:
         facts = []
         for role in backend:
             name, failure = role.interface, failures.get(role.port.link_layer)
-            facts.append(self._read(role, matched[name], links.get(name), failure, now))
+            facts.append(self._fact_of(role, matched[name], links.get(name), failure, now))
         names = {role.interface for role in backend}
         used = {row: role.port.number for role in backend if (row := matched[role.interface])}
         lost = [row for row in self._lost if row not in used]
@@ -528,7 +528,7 @@ class Memory:
         self._ignored = frozenset(read - {role.device.pci for role in backend})
         return facts
 
-    def _read(
+    def _fact_of(
         self,
         role: PortRole,
         row: Fact | None,
@@ -573,22 +573,22 @@ class Memory:
         far_since = None if STAYS[why].far is EVER else _first(old.far_since, now)
         return kept._replace(far=old.far, far_why=why, far_since=far_since)
 
-    def _aged(self, fact: Fact, now: float) -> Fact:
+    def _without_ended(self, fact: Fact, now: float) -> Fact:
         """Return the fact without the parts whose hold or grace has ended."""
-        if now >= self._far_end(fact):
+        if now >= self._far_ends_at(fact):
             fact = fact._replace(far=None)
-        if now >= self._state_end(fact):
+        if now >= self._state_ends_at(fact):
             gbps = None if fact.gbps is None else 0.0
             fact = fact._replace(gbps=gbps, state_ended=True)
         return fact._replace(has_ended=_is_over(fact.role_since, self._hold, now))
 
-    def _state_end(self, fact: Fact) -> float:
+    def _state_ends_at(self, fact: Fact) -> float:
         """Return the time at which remembered state and rate end; infinity if they are read."""
         if fact.state_since is None or fact.state_why is None:
             return math.inf
         return fact.state_since + STAYS[fact.state_why].state.seconds_of(self._hold)
 
-    def _far_end(self, fact: Fact) -> float:
+    def _far_ends_at(self, fact: Fact) -> float:
         """Return the time at which a remembered far end ends; infinity if it is seen."""
         if fact.far_since is None or fact.far_why is None:
             return math.inf
@@ -600,7 +600,7 @@ class Memory:
         since = [self._unknown_since, self._domain_since, self._gap_since if self._gap else None]
         for fact in self._facts:
             since += [fact.state_since, fact.far_since if fact.far else None, fact.role_since]
-            ends += [self._state_end(fact), self._far_end(fact) if fact.far else math.inf]
+            ends += [self._state_ends_at(fact), self._far_ends_at(fact) if fact.far else math.inf]
         ends += [
             start + time for start in since if start is not None for time in (KEPT, self._hold)
         ]
@@ -684,7 +684,7 @@ class Memory:
         ]
         moved = [is_earlier for is_earlier, last, far in ends if not far.is_same(last)]
         if not self._is_seeded:
-            self._first = {**seen, **self._first}
+            self._first_far = {**seen, **self._first_far}
         if any(moved):
             self._lost = tuple(map(_of_this_boot, self._lost))
             facts[:] = [fact if _key(fact) in seen else _of_this_boot(fact) for fact in facts]
@@ -811,9 +811,9 @@ def _joined(
     `awaited`.
     """
     row = row._replace(
-        state_since=_past(row.state_since, begun),
-        far_since=_past(row.far_since, begun, awaited),
-        role_since=_past(row.role_since, begun),
+        state_since=_remembered(row.state_since, begun),
+        far_since=_remembered(row.far_since, begun, awaited),
+        role_since=_remembered(row.role_since, begun),
         state_why=row.state_why or HoldReason.SOURCE_FAILED,
         far_why=row.far_why or HoldReason.NO_NEIGHBOR,
     )
@@ -838,7 +838,7 @@ def _first(since: float | None, now: float) -> float:
     return now if since is None else since
 
 
-def _past(since: float | None, now: float, unknown: float | None = None) -> float:
+def _remembered(since: float | None, now: float, unknown: float | None = None) -> float:
     """Return a time that was remembered; now if it is of the future, or `unknown` if it is none."""
     return min(_first(since, _first(unknown, now)), now)
 

@@ -40,16 +40,16 @@ GROUP, LEAVES = f"{P}/leafgroup.current", f"{P}/leaves.current"
 class _Graceless(Memory):
     """Forgets a far end as soon as its link is down."""
 
-    def _aged(self, fact: Fact, now: float) -> Fact:
-        aged = Memory._aged(self, fact, now)  # noqa: SLF001 - the mutant's
-        is_down = aged.far_why is HoldReason.LINK_DOWN
-        return aged._replace(far=None) if is_down else aged
+    def _without_ended(self, fact: Fact, now: float) -> Fact:
+        kept = Memory._without_ended(self, fact, now)  # noqa: SLF001 - the mutant's
+        is_down = kept.far_why is HoldReason.LINK_DOWN
+        return kept._replace(far=None) if is_down else kept
 
 
 class _Clinging(Memory):
     """Keeps a far end without limit."""
 
-    def _far_end(self, _fact: Fact) -> float:
+    def _far_ends_at(self, _fact: Fact) -> float:
         return FOREVER
 
 
