@@ -181,19 +181,22 @@ def test_a_fork_server_that_is_stopped_or_killed_is_replaced(
     library: str, plan: Plan, watched: Callable[..., Watched], left: Left, case: tuple[int, int]
 ) -> None:
     """By hand or for want of memory: it and all that it has started end, and another one starts."""
-    (number, daemons), standby = case, watched(10)
+    number, daemons = case
+    standby = watched(10 if daemons else 300)  # without daemons it is not waited for
     plan(*(["daemon init -1 3"] if daemons else []), "hang fabric 1")
-    late, killed = "helper nvml: no answer within 10 s$", "helper nvml: killed by SIGKILL(: NVML)?$"
+    # A busy machine may take longer to end a process than the call waits for it.
+    late = r"helper nvml: no answer within 10 s(, and process \d+ was killed and has not ended)?$"
+    killed = "helper nvml: killed by SIGKILL(: NVML)?$"
     with ThreadPoolExecutor(1) as pool:
         asking = pool.submit(standby.call, {"library": library})
         wait_for(lambda: len(left()) == 2 + daemons)
         os.kill(standby.helpers[0].pid, number)
         # Daemons keep the pipe of a killed one open.
         end = late if number == signal.SIGSTOP else f"{late}|{killed}" if daemons else killed
-        with pytest.raises(Unavailable, match=end):
-            asking.result(60 if daemons else 5)
-    if number == signal.SIGKILL:  # its daemons have another parent
-        wait_for(lambda: not left(), 10)
+        with pytest.raises(Unavailable, match=end) as caught:
+            asking.result()
+    if number == signal.SIGKILL or "has not ended" in str(caught.value):
+        wait_for(lambda: not left())  # its daemons have another parent
     assert left() == []
     plan()
     assert len(standby.call({"library": library})["gpus"]) == 4
