@@ -22,7 +22,7 @@ Links = Mapping[str, bool]  # netdev -> True if it has a link
 # the frames received, and per netdev without a packet socket the error, or None while it is
 # being opened
 Received = tuple[list[Frame], Mapping[str, str | None]]
-Receive = Callable[[Links], Received]  # raises Unavailable
+Listen = Callable[[Links], Received]  # raises Unavailable
 Clock = Callable[[], float]
 # the reason why no frame reaches a netdev, such as firmware that consumes them; None: unknown
 SilenceQuery = Callable[[str], NeighborReason | None]
@@ -54,13 +54,13 @@ class LldpNeighbors:
 
     def __init__(
         self,
-        receive: Receive,
+        listen: Listen,
         table: NeighborTable | None = None,
         *,
         problem: str = "no packet socket for LLDP: {}",
         woke_at: Clock = lambda: -math.inf,
     ) -> None:
-        self.receive = receive
+        self.listen = listen
         self._table = table or NeighborTable()
         self._problem = problem
         self._woke_at = woke_at
@@ -83,7 +83,7 @@ class LldpNeighbors:
         frames: list[Frame] = []
         errors: dict[str, str] = {}
         try:
-            frames, without = self.receive(links)
+            frames, without = self.listen(links)
         except Unavailable as error:
             permitted = not isinstance(error.__cause__, PermissionError)
             reason = NeighborReason.UNAVAILABLE if permitted else NeighborReason.NOT_PERMITTED

@@ -238,7 +238,7 @@ class Agent:
         self._root, self._passed = machine.root, 0.0
         host = machine.host
         start, query, table = host.clock(), host.lldp_neighbors, NeighborTable()
-        frames = query.receive if isinstance(query, LldpNeighbors) else None
+        frames = query.listen if isinstance(query, LldpNeighbors) else None
 
         def shifted(links: Mapping[str, bool]) -> tuple[list[Frame], Mapping[str, str | None]]:
             """Return the frames of the machine as if they had just been received."""
@@ -380,7 +380,7 @@ class Machine:
         query = self.host.lldp_neighbors
         if not isinstance(query, LldpNeighbors):
             return []
-        return query.receive({name: True for device in self.devices for name in device.netdevs})[0]
+        return query.listen({name: True for device in self.devices for name in device.netdevs})[0]
 
     def touched(self, case: Case) -> frozenset[str] | None:
         """Return the devices of whose facts the read is one; None if it is of none's.
