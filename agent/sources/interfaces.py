@@ -98,7 +98,7 @@ def roles_of(evidence: RoleEvidence, verdicts: Verdicts) -> tuple[PortRole, ...]
                 leg=leg,
                 backend=verdict.backend,
                 reason=verdict.text,
-                counted_gbps=counted_gbps(port, leg) if verdict.backend else 0.0,
+                counted_gbps=gbps_in_use(port, leg) if verdict.backend else 0.0,
                 rule=verdict.rule,
                 gpu=nearest.gpu,
                 distance=nearest.distance,
@@ -136,7 +136,7 @@ def legs_of(device_port: DevicePort, devices: Devices) -> Sequence[Netdev | None
     return sorted(device_port.port.legs, key=lambda leg: natural(leg.name))
 
 
-def counted_gbps(port: RdmaPort, leg: Netdev | None) -> float | None:
+def gbps_in_use(port: RdmaPort, leg: Netdev | None) -> float | None:
     """Return the Gb/s that the port or leg adds to the node's speed; None if unknown.
 
     0 unless the port is ACTIVE and, for a leg, the bond uses it.
@@ -145,16 +145,16 @@ def counted_gbps(port: RdmaPort, leg: Netdev | None) -> float | None:
         return None
     if port.state != IN_USE or (leg and (leg.bond_state or leg.operstate) in STANDBY):
         return 0.0
-    return printed_gbps(leg or port.netdev, port)
+    return kernel_gbps(leg or port.netdev, port)
 
 
 def rate_of(role: PortRole) -> float:
     """Return the Gb/s of a port or leg, whatever its role; 0 if unknown."""
-    return printed_gbps(role.netdev, role.port) or 0.0
+    return kernel_gbps(role.netdev, role.port) or 0.0
 
 
-def printed_gbps(netdev: Netdev | None, port: RdmaPort) -> float | None:
-    """Return the rate of the port's netdev where it is known, else that of the port.
+def kernel_gbps(netdev: Netdev | None, port: RdmaPort) -> float | None:
+    """Return the kernel's rate of the port's netdev where it is known, else that of the port.
 
     `rate` of an Ethernet port may be nominal: soft-RoCE (rxe) reports 2.5 Gb/s.
     """

@@ -28,9 +28,9 @@ from agent.sources.interfaces import (
     DevicePort,
     PortKey,
     RoleEvidence,
-    counted_gbps,
+    gbps_in_use,
+    kernel_gbps,
     legs_of,
-    printed_gbps,
 )
 from agent.sysfs.bus import Beside, Bus
 from agent.text import many
@@ -146,8 +146,8 @@ def candidate(device_port: DevicePort, evidence: RoleEvidence) -> Candidate:
     """Return the candidate of a port that was read."""
     device, port = device_port
     legs = legs_of(device_port, evidence.devices)
-    printed = max(printed_gbps(leg or port.netdev, port) or 0.0 for leg in legs)
-    active = max(counted_gbps(port, leg) or 0.0 for leg in legs)
+    printed = max(kernel_gbps(leg or port.netdev, port) or 0.0 for leg in legs)
+    active = max(gbps_in_use(port, leg) or 0.0 for leg in legs)
     beside = evidence.bus.beside(device.pci, device.numa_node)
     return Candidate(device, port, port.link_layer or "", beside, len(legs), printed, active)
 
