@@ -42,7 +42,7 @@ class ExpectedRow(NamedTuple):
 
     text: str  # the interface, as the plan names it
     place: FilePlace
-    device: str | None = None  # None: the plan does not say
+    device: str | None = None  # at the far end, its `node`; None: the plan does not say
     port_id: str | None = None
     port_name: str | None = None
     near: End | None = None  # of a cabling plan: this node's end, with its rack and unit

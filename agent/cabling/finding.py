@@ -217,7 +217,7 @@ def finding(  # noqa: PLR0913 - most are keywords
     severity: str | None = None,
     key: Sequence[object] = (),
     facts: Mapping[str, object] | None = None,
-    **others: Any,
+    **fields: Any,  # of Finding
 ) -> Finding:
     """Return a finding; facts that are None are left out.
 
@@ -239,7 +239,7 @@ def finding(  # noqa: PLR0913 - most are keywords
             (name, str(value)) for name, value in (facts or {}).items() if value is not None
         ),
         id=hashlib.sha256(identity).hexdigest()[:ID_LENGTH],
-        **others,
+        **fields,
     )
 
 
@@ -255,12 +255,12 @@ class Draft(NamedTuple):
         text: str,
         *,
         key: Sequence[object] = (),
-        **others: Any,
+        **more: Any,  # keywords of `finding`: severity, facts, and fields of Finding
     ) -> Finding:
         """Return a finding; `key` is of the node."""
         ports = [PortRef(self.node, name) for name in interfaces]
         key = (self.node, *key) if key else ()
-        return finding(code, ports, text, nodes=[self.node], key=key, **others)
+        return finding(code, ports, text, nodes=[self.node], key=key, **more)
 
 
 # The order of lists: of a node by what weighs most, of a fleet by the walk from leaf to leaf

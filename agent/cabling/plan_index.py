@@ -61,8 +61,8 @@ class PlanIndex:
                     row = ExpectedRow(
                         near.interface,
                         cable.place,
-                        far.node or None,
-                        far.interface or None,
+                        far.node or None,  # `device`
+                        far.interface or None,  # `port_id`
                         far.port_name,
                         near,
                         far,
