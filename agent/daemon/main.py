@@ -91,7 +91,7 @@ class Io:
     """All that enters an agent from outside."""
 
     host: Host  # its queries may block: pollers ask them in the background
-    kube: Kube
+    kube: Kube  # sends a Request, returns the Answer, never raises (agent/kube/answers.py)
     listener: Frames  # of LLDP
     # of a function that returns the descriptors of the LLDP sockets
     monitors: Callable[[Callable[[], list[int]]], EventSources]
