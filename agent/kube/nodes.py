@@ -85,11 +85,11 @@ class _OfThisHost:
     kube: Kube
     boot_id: str
     uid: str = ""  # of the Node that is this host
-    refusal: Answer | None = None  # in place of all answers but those to GETs
+    instead: Answer | None = None  # in place of all answers but those to GETs
 
     def __call__(self, request: Request) -> Answer:
         if request["operation"] != "get":
-            return self.refusal or self.kube(request)
+            return self.instead or self.kube(request)
         requests = 0
         if self.uid:
             answer, requests = self.kube(request), 1
@@ -100,11 +100,11 @@ class _OfThisHost:
         if answer.node is None:
             return answer
         if answer.boot_id in (None, self.boot_id):
-            self.uid, self.refusal = answer.node["metadata"]["uid"], None
+            self.uid, self.instead = answer.node["metadata"]["uid"], None
             return answer
         text = f"its boot ID is {answer.boot_id}, that of this host {self.boot_id}"
-        self.uid, self.refusal = "", replace(answer, node=None, error=ANOTHER_HOST, message=text)
-        return self.refusal
+        self.uid, self.instead = "", replace(answer, node=None, error=ANOTHER_HOST, message=text)
+        return self.instead
 
 
 def error_of(failure: Failure, node: str) -> BwagentError:
