@@ -21,7 +21,7 @@ from agent.lldp import snapshot as lldp_snapshot
 from agent.nic.snapshot import RecordedNics
 from agent.recorded_answer import RecordedAnswer, Recording
 from agent.snapshot.tree import SnapshotFiles
-from agent.sysfs import parse as kernel
+from agent.sysfs import parse
 from agent.sysfs.front_end import Hop
 from agent.transceiver.snapshot import RecordedModules
 
@@ -102,7 +102,7 @@ def _hops(row: Any) -> Iterator[Hop]:
         if not isinstance(name, str):
             raise Malformed(f"{ROUTES}: a next hop of a default route without dev")
         try:
-            yield Hop(family, metric, kernel.netdev_name(name))
+            yield Hop(family, metric, parse.netdev_name(name))
         except Malformed as error:
             raise Malformed(f"{ROUTES}: {error}") from error
 

@@ -36,7 +36,7 @@ from agent.infiniband.switch_names import Answered, SwitchNames
 from agent.model import Absent, Failed, IbNeighbor, Link, Neighbor, PortRole, Problem, Reading, Seen
 from agent.reasons import NeighborReason
 from agent.sources.cards import is_smi_of
-from agent.sysfs import parse as kernel
+from agent.sysfs import parse
 from agent.sysfs.reader import Reader, Root
 from agent.text import Json
 
@@ -193,17 +193,17 @@ def _places(
         for number in numbers:
             path = f"{CLASS}/{device}/ports/{number}"
             lid, sm_lid, sm_sl = (
-                reader.value(f"{path}/{name}", kernel.number) for name in ("lid", "sm_lid", "sm_sl")
+                reader.value(f"{path}/{name}", parse.number) for name in ("lid", "sm_lid", "sm_sl")
             )
             index, is_limited = 0, False
             # bit 15 of a P_Key is full membership (IBTA vol. 1, 10.9.1.1); 0 is no P_Key
             for entry in range(PKEYS if sm_lid else 0):
-                pkey = reader.value(f"{path}/pkeys/{entry}", kernel.number)
+                pkey = reader.value(f"{path}/pkeys/{entry}", parse.number)
                 if pkey is None or pkey & 0x8000:
                     index, is_limited = (entry, False) if pkey else (index, is_limited)
                     break
                 is_limited = is_limited or bool(pkey)
-            prefix = reader.value(f"{path}/gids/0", kernel.gid_prefix) or DEFAULT_PREFIX
+            prefix = reader.value(f"{path}/gids/0", parse.gid_prefix) or DEFAULT_PREFIX
             places[number] = SubnetPlace(lid, sm_lid, sm_sl or 0, index, is_limited, prefix)
     return places, reader.problems
 

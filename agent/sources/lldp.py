@@ -26,7 +26,7 @@ from agent.lldp.firmware import consumes_lldp
 from agent.model import Absent, Link, LldpNeighbor, Neighbor, PortRole, Problem, Reading, Seen
 from agent.reasons import NeighborReason
 from agent.sources.cards import socket_direct_twin
-from agent.sysfs import parse as kernel
+from agent.sysfs import parse
 from agent.sysfs.front_end import NET, OPEN_VSWITCH
 from agent.sysfs.reader import Reader
 from agent.text import visible
@@ -143,7 +143,7 @@ def is_taken_by_bridge(host: Host, netdev: str) -> bool:
             if not master or master == OPEN_VSWITCH:
                 return bool(master)
             masks = f"{path}/brport/group_fwd_mask", f"{NET}/{master}/bridge/group_fwd_mask"
-            if any((reader.value(mask, kernel.number) or 0) & FORWARDS_LLDP for mask in masks):
+            if any((reader.value(mask, parse.number) or 0) & FORWARDS_LLDP for mask in masks):
                 return True
             netdev = master
     except Unavailable:

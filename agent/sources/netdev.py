@@ -15,7 +15,7 @@ from agent.errors import Unavailable
 from agent.host import Host
 from agent.ids import card_of
 from agent.model import Netdev, RdmaDevice
-from agent.sysfs import parse as kernel
+from agent.sysfs import parse
 from agent.sysfs.bus import DEVICES as PCI
 from agent.sysfs.bus import read_ids
 from agent.sysfs.front_end import NET, Routed, is_guest
@@ -60,7 +60,7 @@ def port_netdevs(
     for number, layer in link_layers.items():
         if layer == "Ethernet":
             gid = f"{base}/ports/{number}/gid_attrs/ndevs/0"
-            by_gid[number] = reader.decisive.value(gid, kernel.netdev_name, quiet=UNSET)
+            by_gid[number] = reader.decisive.value(gid, parse.netdev_name, quiet=UNSET)
     # The GIDs of a bonded port name the bond. The member on the device's own PCI function leads to
     # the same bond and belongs to this device only, so it is preferred.
     folder = f"{base}/device/net"
@@ -73,7 +73,7 @@ def port_netdevs(
     for name in reversed(others):
         # 1 + `dev_port`, before Linux 3.15 1 + `dev_id`
         files = (f"{folder}/{name}/{file}" for file in ("dev_port", "dev_id"))
-        numbers = (reader.decisive.value(file, kernel.number) for file in files)
+        numbers = (reader.decisive.value(file, parse.number) for file in files)
         by_number[1 + next(filter(None, numbers), 0)] = name
     return {
         number: name if name in netdevs else by_number.get(number, name)
@@ -97,7 +97,7 @@ def read_netdev(
     if name is None:
         return None, ()
     if link_layer != "Ethernet":
-        flags = reader.value(f"{NET}/{name}/flags", kernel.number, quiet=UNSET)
+        flags = reader.value(f"{NET}/{name}/flags", parse.number, quiet=UNSET)
         is_up = None if flags is None else bool(flags & IFF_UP)
         operstate = reader.text(f"{NET}/{name}/operstate", quiet=UNSET)
         return Netdev(name, None, operstate, None, default_route=False, is_up=is_up), ()
@@ -121,7 +121,7 @@ def legs_of(reader: Reader, device: RdmaDevice, name: str) -> dict[str, str | No
     if not members and (master := _master(reader, name)):
         members = _members_of(reader, master)
     functions = {
-        member: kernel.pci_address(reader.decisive.link(f"{NET}/{member}") or "")
+        member: parse.pci_address(reader.decisive.link(f"{NET}/{member}") or "")
         for member in members
     }
     legs = {leg: pci for leg, pci in functions.items() if _is_of_card(reader, pci, device)}
@@ -155,14 +155,14 @@ def _is_joined(reader: Reader, device: RdmaDevice) -> bool:
 
 def _members_of(reader: Reader, bond: str) -> list[str]:
     """Read `bonding/slaves`; [] if the netdev is no bond."""
-    return reader.decisive.value(f"{NET}/{bond}/bonding/slaves", kernel.netdev_names) or []
+    return reader.decisive.value(f"{NET}/{bond}/bonding/slaves", parse.netdev_names) or []
 
 
 def _master(reader: Reader, name: str) -> str | None:
     """Read the target of the `master` link: the bond or bridge that the netdev is a member of."""
     path = f"{NET}/{name}/master"
     target = (reader.decisive.link(path) or "").rpartition("/")[2]
-    return reader.parsed(path, target or None, kernel.netdev_name)
+    return reader.parsed(path, target or None, parse.netdev_name)
 
 
 def _read_facts(reader: Reader, name: str, routed: Routed, function: str | None = None) -> Netdev:
@@ -183,16 +183,16 @@ def _read_facts(reader: Reader, name: str, routed: Routed, function: str | None 
     addresses: dict[str, None] = {}
     for file in files:
         text = reader.decisive.text(f"{path}/{file}", quiet=UNSET)
-        if address := reader.parsed(f"{path}/{file}", text, kernel.mac_address):
+        if address := reader.parsed(f"{path}/{file}", text, parse.mac_address):
             addresses[address] = None
     return Netdev(
         name,
-        speed_mbps=reader.decisive.value(f"{path}/speed", kernel.known, quiet=UNSET) or None,
+        speed_mbps=reader.decisive.value(f"{path}/speed", parse.known, quiet=UNSET) or None,
         operstate=operstate,
         bond_state=bond_state,
         default_route=name in routed,
-        carrier_changes=reader.value(f"{path}/carrier_changes", kernel.number),
-        carrier_up_count=reader.decisive.value(f"{path}/carrier_up_count", kernel.number),
+        carrier_changes=reader.value(f"{path}/carrier_changes", parse.number),
+        carrier_up_count=reader.decisive.value(f"{path}/carrier_up_count", parse.number),
         addresses=tuple(addresses),
         phys_port_name=_phys_port_name(reader, path),
         function=function,

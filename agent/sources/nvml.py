@@ -18,7 +18,7 @@ from agent.model import Absent, Failed, Gpu, PortRole, Problem, Reading, Seen
 from agent.nvml import decode
 from agent.nvml.domain import Gpus
 from agent.sources.pci import given_to_vm
-from agent.sysfs import parse as kernel
+from agent.sysfs import parse
 from agent.sysfs.bus import DEVICES as PCI
 from agent.sysfs.reader import Reader
 
@@ -62,9 +62,9 @@ def _bus_without_gpus(reader: Reader, known: dict[str, bool]) -> Absent | Failed
         del known[gone]
     for function in functions:
         if function not in known:
-            code = reader.value(f"{PCI}/{function}/class", kernel.number)
+            code = reader.value(f"{PCI}/{function}/class", parse.number)
             is_display = code is not None and code >> 16 == DISPLAY
-            vendor = reader.value(f"{PCI}/{function}/vendor", kernel.number) if is_display else 0
+            vendor = reader.value(f"{PCI}/{function}/vendor", parse.number) if is_display else 0
             if code is None or vendor is None:
                 continue
             known[function] = vendor == NVIDIA

@@ -24,7 +24,7 @@ from agent.ids import is_of_device
 from agent.model import PortRole, RdmaDevice
 from agent.sources.cards import MIN_PATTERN
 from agent.sources.interfaces import Labeled
-from agent.sysfs import parse as kernel
+from agent.sysfs import parse
 from agent.sysfs.bus import DEVICES as PCI
 from agent.sysfs.bus import INFINIBAND_CLASSES
 from agent.sysfs.reader import UNSET, Reader, Root
@@ -170,15 +170,15 @@ def _read_path(root: Root, pci: str) -> PciePath:
         target = reader.link(f"{PCI}/{pci}") or ""
         folder = f"{DEVICES}/{target.partition('devices/')[2]}"
         functions = []
-        for address in kernel.pci_addresses(folder):
+        for address in parse.pci_addresses(folder):
             base = f"{folder.partition(address)[0]}{address}"
             function = PcieFunction(
                 address,
-                reader.value(f"{base}/vendor", kernel.number),
-                reader.value(f"{base}/current_link_speed", kernel.link_speed, quiet=UNSET),
-                reader.value(f"{base}/max_link_speed", kernel.link_speed, quiet=UNSET),
-                reader.value(f"{base}/current_link_width", kernel.link_width, quiet=UNSET),
-                reader.value(f"{base}/max_link_width", kernel.link_width, quiet=UNSET),
+                reader.value(f"{base}/vendor", parse.number),
+                reader.value(f"{base}/current_link_speed", parse.link_speed, quiet=UNSET),
+                reader.value(f"{base}/max_link_speed", parse.link_speed, quiet=UNSET),
+                reader.value(f"{base}/current_link_width", parse.link_width, quiet=UNSET),
+                reader.value(f"{base}/max_link_width", parse.link_width, quiet=UNSET),
             )
             functions.append(function)
     except Unavailable:

@@ -31,7 +31,7 @@ from agent.sources.interfaces import RoleEvidence
 from agent.sources.netdev import ByPort, legs_of, port_netdevs, read_netdev
 from agent.sources.pci import given_to_vm
 from agent.sources.roles import CLOUD_DRIVERS, ethernet_data_ports
-from agent.sysfs import parse as kernel
+from agent.sysfs import parse
 from agent.sysfs.bus import DEVICES as PCI
 from agent.sysfs.bus import INFINIBAND_CLASSES, read_bus, read_ids
 from agent.sysfs.front_end import (
@@ -146,7 +146,7 @@ def _without_devices(
         return Failed("/sys/class/net is missing or empty, too: is /sys mounted there?")
     before = len(reader.problems)
     for pci in reader.names(PCI) or ():  # of the bus nothing but the classes decides
-        code = reader.value(f"{PCI}/{pci}/class", kernel.number)
+        code = reader.value(f"{PCI}/{pci}/class", parse.number)
         if code and code >> 8 in INFINIBAND_CLASSES and not given_to_vm(reader, pci):
             return Failed(
                 f"/{CLASS} {state} while the PCI bus has InfiniBand controllers"
@@ -275,7 +275,7 @@ def _device(
     """
     base = f"{CLASS}/{name}"
     of_card = reader if is_by_name else reader.decisive
-    pci = _linked_pci(reader, name) or kernel.pci_address(_uevent(reader, base, "PCI_SLOT_NAME"))
+    pci = _linked_pci(reader, name) or parse.pci_address(_uevent(reader, base, "PCI_SLOT_NAME"))
     function = _known_pci(constants, pci)
 
     def once(attribute: str, read: Callable[[], T | None]) -> T | None:
@@ -318,20 +318,20 @@ def _device(
         driver=driver or _uevent(reader, base, "DRIVER") or None,
         virtual_function=bool(once("physfn", is_virtual)),
         sub_function=_is_sub_function(reader, base),
-        node_type=of_card.value(f"{base}/node_type", kernel.node_type),
-        node_guid=reader.value(f"{base}/node_guid", kernel.guid),
+        node_type=of_card.value(f"{base}/node_type", parse.node_type),
+        node_guid=reader.value(f"{base}/node_guid", parse.guid),
         # By it the functions of a card are recognized.
         sys_image_guid=once(
-            "sys_image_guid", lambda: of_card.value(f"{base}/sys_image_guid", kernel.guid)
+            "sys_image_guid", lambda: of_card.value(f"{base}/sys_image_guid", parse.guid)
         ),
         hca_type=once("hca_type", lambda: of_kind.text(f"{base}/hca_type")),
         board_id=once("board_id", psid),
         fw_ver=reader.text(f"{base}/fw_ver"),
-        numa_node=reader.value(f"{base}/device/numa_node", kernel.known),
+        numa_node=reader.value(f"{base}/device/numa_node", parse.known),
     )
     netdevs = reader.decisive.names(f"{base}/device/net")
     if not netdevs:  # that of a software device (rxe, siw) is its parent
-        parent = reader.decisive.value(f"{base}/parent", kernel.netdev_name)
+        parent = reader.decisive.value(f"{base}/parent", parse.netdev_name)
         netdevs = [parent] if parent else []
     device = device._replace(netdevs=tuple(netdevs))
     is_pattern = bool(constants.get(PATTERN))
@@ -359,7 +359,7 @@ def _linked_pci(reader: Reader, name: str) -> str | None:
     """Read the PCI address of a device from its links, for which sysfs asks no driver."""
     for path in (f"{CLASS}/{name}", f"{CLASS}/{name}/device"):
         try:
-            if pci := kernel.pci_address(reader.link(path) or ""):
+            if pci := parse.pci_address(reader.link(path) or ""):
                 return pci
         except Unavailable:
             continue
@@ -377,7 +377,7 @@ def _is_sub_function(reader: Reader, base: str) -> bool:
 
 def _uevent(reader: Reader, base: str, key: str) -> str:
     """Read a value of `device/uevent`, which a copied tree has that lost its links."""
-    return (reader.value(f"{base}/device/uevent", kernel.uevent) or {}).get(key, "")
+    return (reader.value(f"{base}/device/uevent", parse.uevent) or {}).get(key, "")
 
 
 def _has_switch_management(reader: Reader, path: str) -> bool | None:
@@ -413,7 +413,7 @@ def _link_layers(reader: Reader, base: str) -> ByPort:
     for name in names:
         # 1 to 255 without leading zeros (IBTA vol. 1, 14.2.5.3)
         if name.isdecimal() and str(int(name[:4])) == name and 0 < int(name) < 256:
-            layer = reader.decisive.value(f"{path}/{name}/link_layer", kernel.link_layer)
+            layer = reader.decisive.value(f"{path}/{name}/link_layer", parse.link_layer)
             layers[int(name)] = layer
         else:
             reader.report(f"{path}/{name}", "not a port number from 1 to 255; left out")
@@ -437,18 +437,18 @@ def _ports(
         path = f"{base}/ports/{number}"
         rate_text = reader.text(f"{path}/rate")
         of_card = reader.decisive if layer == "InfiniBand" else reader
-        has_smi = of_card.value(f"{path}/has_smi", kernel.number)
+        has_smi = of_card.value(f"{path}/has_smi", parse.number)
         counter = f"{path}/counters/link_downed"
         yield RdmaPort(
             number,
             link_layer=layer,
-            state=reader.value(f"{path}/state", kernel.port_state),
-            phys_state=reader.value(f"{path}/phys_state", kernel.enumeration),
+            state=reader.value(f"{path}/state", parse.port_state),
+            phys_state=reader.value(f"{path}/phys_state", parse.enumeration),
             rate_text=rate_text,
-            rate_gbps=reader.parsed(f"{path}/rate", rate_text, kernel.rate),
-            port_guid=of_card.value(f"{path}/gids/0", kernel.gid_guid),
+            rate_gbps=reader.parsed(f"{path}/rate", rate_text, parse.rate),
+            port_guid=of_card.value(f"{path}/gids/0", parse.gid_guid),
             has_smi=None if has_smi is None else bool(has_smi),
-            link_downed=reader.value(counter, kernel.counter) if has_counters else None,
+            link_downed=reader.value(counter, parse.counter) if has_counters else None,
             netdev=netdev,
             legs=legs,
         )

@@ -26,7 +26,7 @@ from typing import NamedTuple, TypeVar
 from agent.errors import Unavailable
 from agent.ids import PCI, card_of
 from agent.model import Problem
-from agent.sysfs import parse as kernel
+from agent.sysfs import parse
 from agent.sysfs.reader import Reader
 
 DEVICES = "sys/bus/pci/devices"
@@ -266,9 +266,9 @@ def _learned(reader: Reader, memory: BusMemory, name: str) -> Function | None:
 def _function(reader: Reader, name: str) -> Function | None:
     """Read a function; None if it is neither NIC nor GPU, or has gone."""
     base = f"{DEVICES}/{name}"
-    code = _tried(reader, f"{base}/class", lambda path: reader.value(path, kernel.number))
+    code = _tried(reader, f"{base}/class", lambda path: reader.value(path, parse.number))
     if code is None:
-        uevent = reader.value(f"{base}/uevent", kernel.uevent) or {}
+        uevent = reader.value(f"{base}/uevent", parse.uevent) or {}
         digits = re.fullmatch(r"[0-9A-Fa-f]{1,6}", uevent.get("PCI_CLASS", ""))
         code = int(digits[0], 16) if digits else None
     if code is None:
@@ -283,7 +283,7 @@ def _function(reader: Reader, name: str) -> Function | None:
         read_ids(reader, base),
         read_ids(reader, base, subsystem=True),
         is_virtual=reader.link(f"{base}/physfn") is not None,
-        numa_node=reader.value(f"{base}/numa_node", kernel.known) if code in GPU_CLASSES else None,
+        numa_node=reader.value(f"{base}/numa_node", parse.known) if code in GPU_CLASSES else None,
         host_bridge=host_bridge,
         bridges=bridges,
     )
@@ -292,11 +292,11 @@ def _function(reader: Reader, name: str) -> Function | None:
 def read_ids(reader: Reader, base: str, *, subsystem: bool = False) -> str | None:
     """Read vendor and device of a function as `15b3:1021`; from `uevent` where they are missing."""
     prefix, key = ("subsystem_", "PCI_SUBSYS_ID") if subsystem else ("", "PCI_ID")
-    vendor = reader.value(f"{base}/{prefix}vendor", kernel.number)
-    device = reader.value(f"{base}/{prefix}device", kernel.number)
+    vendor = reader.value(f"{base}/{prefix}vendor", parse.number)
+    device = reader.value(f"{base}/{prefix}device", parse.number)
     if vendor is not None and device is not None:
         return f"{vendor & 0xFFFF:04x}:{device & 0xFFFF:04x}"
-    text = (reader.value(f"{base}/uevent", kernel.uevent) or {}).get(key, "").lower()
+    text = (reader.value(f"{base}/uevent", parse.uevent) or {}).get(key, "").lower()
     return text if _IDS.fullmatch(text) else None
 
 

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from agent.errors import Unavailable
 from agent.model import Problem, RdmaDevice, RdmaPort
-from agent.sysfs import parse as kernel
+from agent.sysfs import parse
 from agent.sysfs.reader import UNSET, Reader
 
 SOURCE = "rdma"
@@ -32,8 +32,8 @@ OPEN_VSWITCH = "ovs-system"  # the datapath, master of all netdevs in its bridge
 HYPER_V = "hv_netvsc"  # the driver of Azure's synthetic NIC, master of a VF
 OWN_NETDEVS = "proc/net/dev"
 TABLES = (
-    (4, "proc/net/route", kernel.ipv4_default_routes),
-    (6, "proc/net/ipv6_route", kernel.ipv6_default_routes),
+    (4, "proc/net/route", parse.ipv4_default_routes),
+    (6, "proc/net/ipv6_route", parse.ipv6_default_routes),
 )
 UNREAD = "the routing tables cannot be read"
 NO_NIC = "no NIC carries the default route{}"
@@ -104,8 +104,8 @@ def read_front_end(reader: Reader, query: RouteQuery, *, has_gpus: bool) -> Fron
         netdevs = set() if hops is None else best(hops)
         if hops is None:
             tables = []
-            for family, path, parse in TABLES:
-                tables.append(reader.table(path, parse))
+            for family, path, parser in TABLES:
+                tables.append(reader.table(path, parser))
                 if netdevs := best(Hop(family, *route) for route in tables[-1] or ()):
                     break
             if len(reader.problems) > before:
@@ -148,14 +148,14 @@ def _below(reader: Reader, routed: Iterable[str], *, has_gpus: bool) -> FrontEnd
         entries = reader.names(path) or []
         target = reader.link(path) or ""
         lower = _lower(entries)
-        lower += reader.value(f"{path}/bonding/slaves", kernel.netdev_names) or []
+        lower += reader.value(f"{path}/bonding/slaves", parse.netdev_names) or []
         function = _function(reader, name)
         driver = ""
         if function is None and "device" in entries:
             driver = (reader.link(f"{path}/device/driver") or "").rpartition("/")[2]
         if "device" in entries or function:
             nics.add(name)
-            physical = kernel.pci_address(reader.link(f"{path}/device/physfn") or "")
+            physical = parse.pci_address(reader.link(f"{path}/device/physfn") or "")
             functions |= {function, physical}
             if is_below_hyper_v:
                 accelerated.add(name)
@@ -204,7 +204,7 @@ def _uplinks(reader: Reader, port: str, *, has_gpus: bool) -> tuple[list[str], l
 def _function(reader: Reader, netdev: str) -> str | None:
     """Return the PCI function of a netdev, by either of its links."""
     links = (reader.link(f"{NET}/{netdev}{end}") for end in ("", "/device"))
-    return next(filter(None, (kernel.pci_address(link or "") for link in links)), None)
+    return next(filter(None, (parse.pci_address(link or "") for link in links)), None)
 
 
 def _lower(entries: Iterable[str]) -> list[str]:
@@ -214,7 +214,7 @@ def _lower(entries: Iterable[str]) -> list[str]:
 
 def _address(reader: Reader, name: str) -> str | None:
     """Read `address`; EINVAL for a netdev that is being removed."""
-    return reader.value(f"{NET}/{name}/address", kernel.mac_address, quiet=UNSET)
+    return reader.value(f"{NET}/{name}/address", parse.mac_address, quiet=UNSET)
 
 
 def namespace_fault(
@@ -225,7 +225,7 @@ def namespace_fault(
     Nothing is known without /proc/net/dev, as in a copied /sys: the tables, if any, count.
     """
     before = len(reader.problems)
-    own = reader.table(OWN_NETDEVS, kernel.listed_netdevs)
+    own = reader.table(OWN_NETDEVS, parse.listed_netdevs)
     if own is None:
         return f"/{OWN_NETDEVS} cannot be read" if len(reader.problems) > before else None
     # The netdevs of these ports and of their PCI functions.
@@ -253,7 +253,7 @@ def ambiguous_layers(release: str | None, *, is_guest: bool) -> frozenset[str]:
     """
     if not is_guest:
         return frozenset()
-    numbers = kernel.release(release or "")
+    numbers = parse.release(release or "")
     is_old = numbers is not None and numbers < (5, 16)
     return frozenset({"InfiniBand", "Ethernet"} if is_old else {"InfiniBand"})
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.errors import Malformed
-from agent.sysfs import parse as kernel
+from agent.sysfs import parse
 from agent.sysfs.front_end import Hop, best
 
 # drivers/infiniband/core/sysfs.c, rate_show: the speeds of ib_port_attr.active_speed, per lane in
@@ -51,88 +51,88 @@ NO_RATES = [
 # Other parsers: the values of include/rdma/ib_verbs.h as the kernel prints them, and what it never
 # prints.
 VALUES: list[tuple[Callable[[str], Any], str, Any]] = [
-    (kernel.port_state, "1: DOWN", "DOWN"),
-    (kernel.port_state, "2: INIT", "INIT"),
-    (kernel.port_state, "3: ARMED", "ARMED"),
-    (kernel.port_state, "4: ACTIVE", "ACTIVE"),
-    (kernel.node_type, "1: CA", "CA"),
-    (kernel.node_type, "6: usNIC UDP", "usNIC UDP"),
-    (kernel.node_type, "7: unspecified", "unspecified"),
-    (kernel.node_type, "8: <unknown>", "<unknown>"),
-    (kernel.enumeration, "4: PortConfigurationTraining", "PortConfigurationTraining"),
-    (kernel.enumeration, "7: Phy Test", "Phy Test"),
-    (kernel.enumeration, "0: <unknown>", "<unknown>"),
-    (kernel.link_layer, "InfiniBand", "InfiniBand"),
-    (kernel.link_layer, "Unknown", "Unknown"),
-    (kernel.guid, "a088:c203:00ab:cdef", "a088c20300abcdef"),
-    (kernel.guid, "0000:0000:0000:0001", "0000000000000001"),
-    (kernel.guid, "0000:0000:0000:0000", None),
-    (kernel.gid_guid, "fe80:0000:0000:0000:a088:c203:00ab:cdef", "a088c20300abcdef"),
-    (kernel.gid_guid, "fe80:0000:0000:0000:8000:0000:0000:0000", "8000000000000000"),
-    (kernel.gid_guid, "fe80:0000:0000:0000:0000:0000:0000:0000", None),
-    (kernel.gid_guid, "0000:0000:0000:0000:0000:0000:0000:0000", None),
-    (kernel.gid_prefix, "fe80:0000:0000:0001:a088:c203:00ab:cdef", 0xFE80000000000001),
-    (kernel.gid_prefix, "0000:0000:0000:0000:0000:0000:0000:0000", None),
-    (kernel.number, "0", 0),
-    (kernel.number, "007", 7),
-    (kernel.number, "-1", -1),
-    (kernel.number, "0x020700", 0x020700),
-    (kernel.number, "18446744073709551615", 2**64 - 1),
-    (kernel.known, "100000", 100000),
-    (kernel.known, "0", 0),
-    (kernel.known, "-1", None),
-    (kernel.known, "4294967295", None),
-    (kernel.counter, "12", 12),
-    (kernel.counter, "N/A (no PMA)", None),
+    (parse.port_state, "1: DOWN", "DOWN"),
+    (parse.port_state, "2: INIT", "INIT"),
+    (parse.port_state, "3: ARMED", "ARMED"),
+    (parse.port_state, "4: ACTIVE", "ACTIVE"),
+    (parse.node_type, "1: CA", "CA"),
+    (parse.node_type, "6: usNIC UDP", "usNIC UDP"),
+    (parse.node_type, "7: unspecified", "unspecified"),
+    (parse.node_type, "8: <unknown>", "<unknown>"),
+    (parse.enumeration, "4: PortConfigurationTraining", "PortConfigurationTraining"),
+    (parse.enumeration, "7: Phy Test", "Phy Test"),
+    (parse.enumeration, "0: <unknown>", "<unknown>"),
+    (parse.link_layer, "InfiniBand", "InfiniBand"),
+    (parse.link_layer, "Unknown", "Unknown"),
+    (parse.guid, "a088:c203:00ab:cdef", "a088c20300abcdef"),
+    (parse.guid, "0000:0000:0000:0001", "0000000000000001"),
+    (parse.guid, "0000:0000:0000:0000", None),
+    (parse.gid_guid, "fe80:0000:0000:0000:a088:c203:00ab:cdef", "a088c20300abcdef"),
+    (parse.gid_guid, "fe80:0000:0000:0000:8000:0000:0000:0000", "8000000000000000"),
+    (parse.gid_guid, "fe80:0000:0000:0000:0000:0000:0000:0000", None),
+    (parse.gid_guid, "0000:0000:0000:0000:0000:0000:0000:0000", None),
+    (parse.gid_prefix, "fe80:0000:0000:0001:a088:c203:00ab:cdef", 0xFE80000000000001),
+    (parse.gid_prefix, "0000:0000:0000:0000:0000:0000:0000:0000", None),
+    (parse.number, "0", 0),
+    (parse.number, "007", 7),
+    (parse.number, "-1", -1),
+    (parse.number, "0x020700", 0x020700),
+    (parse.number, "18446744073709551615", 2**64 - 1),
+    (parse.known, "100000", 100000),
+    (parse.known, "0", 0),
+    (parse.known, "-1", None),
+    (parse.known, "4294967295", None),
+    (parse.counter, "12", 12),
+    (parse.counter, "N/A (no PMA)", None),
     (
-        kernel.pci_address,
+        parse.pci_address,
         "../../devices/pci0000:16/0000:16:01.0/0000:18:00.0/infiniband/ibp0",
         "0000:18:00.0",
     ),
-    (kernel.pci_address, "../../../10003:00:02.7", "10003:00:02.7"),
-    (kernel.pci_address, "../../devices/virtual/infiniband/rxe0", None),
-    (kernel.pci_address, "../../0000:18:00.8", None),
-    (kernel.pci_address, "", None),
+    (parse.pci_address, "../../../10003:00:02.7", "10003:00:02.7"),
+    (parse.pci_address, "../../devices/virtual/infiniband/rxe0", None),
+    (parse.pci_address, "../../0000:18:00.8", None),
+    (parse.pci_address, "", None),
     (
-        kernel.uevent,
+        parse.uevent,
         "DRIVER=mlx5_core\nPCI_SLOT_NAME=0000:18:00.0\nno pair\nA=b=c",
         {"DRIVER": "mlx5_core", "PCI_SLOT_NAME": "0000:18:00.0", "A": "b=c"},
     ),
-    (kernel.uevent, "", {}),
-    (kernel.netdev_name, "enp24s0f0np0", "enp24s0f0np0"),
-    (kernel.netdev_name, "a" * 15, "a" * 15),
-    (kernel.netdev_names, "eth0 eth1", ["eth0", "eth1"]),
-    (kernel.netdev_names, "", []),
-    (kernel.mac_address, "a0:88:c2:ab:cd:ef", "a0:88:c2:ab:cd:ef"),
-    (kernel.mac_address, "A0:88:C2:AB:CD:EF", "a0:88:c2:ab:cd:ef"),
+    (parse.uevent, "", {}),
+    (parse.netdev_name, "enp24s0f0np0", "enp24s0f0np0"),
+    (parse.netdev_name, "a" * 15, "a" * 15),
+    (parse.netdev_names, "eth0 eth1", ["eth0", "eth1"]),
+    (parse.netdev_names, "", []),
+    (parse.mac_address, "a0:88:c2:ab:cd:ef", "a0:88:c2:ab:cd:ef"),
+    (parse.mac_address, "A0:88:C2:AB:CD:EF", "a0:88:c2:ab:cd:ef"),
 ]
 NONSENSE: list[tuple[Callable[[str], Any], str]] = [
-    *[(kernel.port_state, text) for text in ("0: NOP", "5: ACTIVE_DEFER", "6: <unknown>")],
-    *[(kernel.node_type, text) for text in ("5: ACTIVE_DEFER", "1: RNIC", "CA", "1: CA\n", "")],
-    *[(kernel.port_state, text) for text in ("4: DOWN", "5: ACTIVE", "ACTIVE", "4: ACTIVE\n", "")],
-    *[(kernel.enumeration, text) for text in ("ACTIVE", "4:ACTIVE", "4: ", "4: ACTIVE\n", "4: 4")],
-    *[(kernel.enumeration, text) for text in ("1000: ACTIVE", "4: " + "A" * 33, "4: \x1b[2J")],
-    *[(kernel.link_layer, text) for text in ("Ether\nnet", "E" * 33)],
-    *[(kernel.guid, text) for text in ("", "a088:c203:00ab", "a088:c203:00ab:cdef:0000")],
-    *[(kernel.guid, text) for text in ("a088:c203:00ab:cdeg", "A088:C203:00AB:CDEF")],
-    (kernel.guid, "0xa088c20300abcdef"),
-    (kernel.gid_guid, "a088:c203:00ab:cdef"),
-    (kernel.gid_prefix, "fe80"),
-    *[(kernel.number, text) for text in ("", "+1", "1.5", "1_000", "0x", "ff", "٣", "9" * 21)],
-    (kernel.known, "Unknown!"),
-    (kernel.counter, "n/a"),
-    *[(kernel.netdev_name, text) for text in ("", ".", "..", "a/b", "a:b", "eth0 eth1", "eth\0")],
-    *[(kernel.netdev_name, text) for text in ("a" * 16, "é" * 8, "\x1b[2J")],
-    (kernel.netdev_names, "eth0 ../../etc"),
-    *[(kernel.mac_address, text) for text in ("", "a0:88:c2:ab:cd", "a088c2abcdef")],
-    (kernel.mac_address, "80:00:00:48:fe:80:00:00:00:00:00:00:a0:88:c2:03:00:ab:cd:ef"),  # IPoIB
-    *[(kernel.link_speed, text) for text in ("fast", "32.0", "GT/s", "1e3 GT/s")],
+    *[(parse.port_state, text) for text in ("0: NOP", "5: ACTIVE_DEFER", "6: <unknown>")],
+    *[(parse.node_type, text) for text in ("5: ACTIVE_DEFER", "1: RNIC", "CA", "1: CA\n", "")],
+    *[(parse.port_state, text) for text in ("4: DOWN", "5: ACTIVE", "ACTIVE", "4: ACTIVE\n", "")],
+    *[(parse.enumeration, text) for text in ("ACTIVE", "4:ACTIVE", "4: ", "4: ACTIVE\n", "4: 4")],
+    *[(parse.enumeration, text) for text in ("1000: ACTIVE", "4: " + "A" * 33, "4: \x1b[2J")],
+    *[(parse.link_layer, text) for text in ("Ether\nnet", "E" * 33)],
+    *[(parse.guid, text) for text in ("", "a088:c203:00ab", "a088:c203:00ab:cdef:0000")],
+    *[(parse.guid, text) for text in ("a088:c203:00ab:cdeg", "A088:C203:00AB:CDEF")],
+    (parse.guid, "0xa088c20300abcdef"),
+    (parse.gid_guid, "a088:c203:00ab:cdef"),
+    (parse.gid_prefix, "fe80"),
+    *[(parse.number, text) for text in ("", "+1", "1.5", "1_000", "0x", "ff", "٣", "9" * 21)],
+    (parse.known, "Unknown!"),
+    (parse.counter, "n/a"),
+    *[(parse.netdev_name, text) for text in ("", ".", "..", "a/b", "a:b", "eth0 eth1", "eth\0")],
+    *[(parse.netdev_name, text) for text in ("a" * 16, "é" * 8, "\x1b[2J")],
+    (parse.netdev_names, "eth0 ../../etc"),
+    *[(parse.mac_address, text) for text in ("", "a0:88:c2:ab:cd", "a088c2abcdef")],
+    (parse.mac_address, "80:00:00:48:fe:80:00:00:00:00:00:00:a0:88:c2:03:00:ab:cd:ef"),  # IPoIB
+    *[(parse.link_speed, text) for text in ("fast", "32.0", "GT/s", "1e3 GT/s")],
 ]
 PARSERS = [
-    kernel.rate,
-    kernel.ipv4_default_routes,
-    kernel.ipv6_default_routes,
-    kernel.listed_netdevs,
+    parse.rate,
+    parse.ipv4_default_routes,
+    parse.ipv6_default_routes,
+    parse.listed_netdevs,
     *dict.fromkeys(row[0] for row in VALUES),
 ]
 
@@ -162,46 +162,46 @@ short 00
 @pytest.mark.parametrize(("text", "gbps"), RATES)
 def test_a_rate_is_its_number(text: str, gbps: float) -> None:
     """Width and speed behind the number do not matter."""
-    assert kernel.rate(text) == gbps
+    assert parse.rate(text) == gbps
 
 
 @pytest.mark.parametrize("text", NO_RATES)
 def test_what_no_kernel_prints_is_no_rate(text: str) -> None:
     with pytest.raises(Malformed):
-        kernel.rate(text)
+        parse.rate(text)
 
 
-@pytest.mark.parametrize(("parse", "text", "value"), VALUES)
-def test_values(parse: Callable[[str], Any], text: str, value: object) -> None:
+@pytest.mark.parametrize(("parser", "text", "value"), VALUES)
+def test_values(parser: Callable[[str], Any], text: str, value: object) -> None:
     """A text that the kernel prints has its value; one that means unknown is None."""
-    assert parse(text) == value
+    assert parser(text) == value
 
 
-@pytest.mark.parametrize(("parse", "text"), NONSENSE)
-def test_nonsense_is_malformed(parse: Callable[[str], Any], text: str) -> None:
+@pytest.mark.parametrize(("parser", "text"), NONSENSE)
+def test_nonsense_is_malformed(parser: Callable[[str], Any], text: str) -> None:
     """A text that the kernel never prints is refused, and the message is printable."""
     with pytest.raises(Malformed) as caught:
-        parse(text)
+        parser(text)
     assert str(caught.value).isprintable()
 
 
 @pytest.mark.parametrize(
-    ("parse", "words"),
+    ("parser", "words"),
     [
-        (kernel.rate, "a rate in Gb/sec"),
-        (kernel.enumeration, "of the form '5: LinkUp'"),
-        (kernel.link_layer, "a link layer"),
-        (kernel.guid, "4 groups of four hex digits"),
-        (kernel.gid_guid, "8 groups of four hex digits"),
-        (kernel.number, "a number"),
-        (kernel.netdev_name, "a netdev name"),
-        (kernel.mac_address, "a MAC address"),
+        (parse.rate, "a rate in Gb/sec"),
+        (parse.enumeration, "of the form '5: LinkUp'"),
+        (parse.link_layer, "a link layer"),
+        (parse.guid, "4 groups of four hex digits"),
+        (parse.gid_guid, "8 groups of four hex digits"),
+        (parse.number, "a number"),
+        (parse.netdev_name, "a netdev name"),
+        (parse.mac_address, "a MAC address"),
     ],
 )
-def test_a_message_quotes_only_the_beginning(parse: Callable[[str], Any], words: str) -> None:
+def test_a_message_quotes_only_the_beginning(parser: Callable[[str], Any], words: str) -> None:
     garbage = "\x1b" * 4096
     with pytest.raises(Malformed) as caught:
-        parse(garbage)
+        parser(garbage)
     assert str(caught.value) == f"{garbage[:64]!r} is not {words}"
 
 
@@ -209,10 +209,10 @@ def test_default_routes_are_those_that_are_up() -> None:
     """No route of a subnet or half the space, rejecting or down; the lowest metric is the best."""
 
     def ipv4(table: str) -> set[str]:
-        return best(Hop(4, *route) for route in kernel.ipv4_default_routes(table))
+        return best(Hop(4, *route) for route in parse.ipv4_default_routes(table))
 
     def ipv6(table: str) -> set[str]:
-        return best(Hop(6, *route) for route in kernel.ipv6_default_routes(table))
+        return best(Hop(6, *route) for route in parse.ipv6_default_routes(table))
 
     assert ipv4(ROUTES) == {"direct0"}
     assert ipv4(ROUTES.replace("direct0\t0", "direct0\t1")) == {"default0"}
@@ -227,8 +227,8 @@ def test_default_routes_are_those_that_are_up() -> None:
 def test_the_netdevs_of_a_namespace() -> None:
     """Two lines of titles, then one line each; a long name leaves no space before its counters."""
     table = "Inter-| Receive\n face |bytes\n    lo:  42 0\nenp24s0f0np0v10: 7 0\n eth0:9 1\n"
-    assert kernel.listed_netdevs(table) == {"lo", "enp24s0f0np0v10", "eth0"}
-    assert kernel.listed_netdevs("") == set()
+    assert parse.listed_netdevs(table) == {"lo", "enp24s0f0np0v10", "eth0"}
+    assert parse.listed_netdevs("") == set()
 
 
 @given(
@@ -238,16 +238,16 @@ def test_the_netdevs_of_a_namespace() -> None:
 )
 def test_any_text_is_a_value_or_malformed(text: str) -> None:
     """For every parser: a text is generated once, which takes longer than to parse it."""
-    for parse in PARSERS:
+    for parser in PARSERS:
         with suppress(Malformed):
-            parse(text)
+            parser(text)
 
 
 @given(text=st.text())
 def test_a_netdev_name_can_be_part_of_a_path(text: str) -> None:
     """An accepted name has no separator and fits into IFNAMSIZ."""
     try:
-        name = kernel.netdev_name(text)
+        name = parse.netdev_name(text)
     except Malformed:
         return
     assert not set(name) & {"/", "\0"}
