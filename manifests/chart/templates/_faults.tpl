@@ -40,7 +40,7 @@
 {{- $faults = append $faults (printf "%s is changed with policy.enabled=false: no policy would hold the agent to it (policy.elsewhere=true if one does)" $name) }}
 {{- end }}
 {{- end }}
-{{- /* The bounds of the agent's flags, in seconds; none is above 720h. */}}
+{{- /* The bounds of the agent's flags, in seconds; none is above 720h. pytest tests/unit/test_chart.py --update-golden writes them. */}}
 {{- range $flag, $least := dict "gpuInterval" 1 "hold" 0 "minInterval" 1 "portInterval" 0.1 "resync" 300 "verdictDelay" 0 }}
 {{- with get $.Values.run $flag }}
 {{- $unit := ternary 3600 (ternary 60 1 (hasSuffix "m" .)) (hasSuffix "h" .) }}

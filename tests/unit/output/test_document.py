@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import jsonschema
 import pytest
@@ -26,7 +26,7 @@ from agent.model import (
 )
 from agent.nvml.domain import domain_of
 from agent.output.backend import is_suspect, speed_gbps
-from agent.output.document import Choices, Hardware, document
+from agent.output.document import NEIGHBOR_FACTS, Choices, Hardware, document
 from agent.reasons import HoldReason
 from agent.sources.pci import PcieFunction
 from tests.support.devices import assign, eth, ib, netdev, plain, port
@@ -229,6 +229,21 @@ def test_surroundings_that_were_not_read_are_unknown() -> None:
     known, unknown = facts["pcie"]
     assert unknown == {"pci": "0000:11:00.0", "path": []}
     assert [*known["path"][0].values()] == ["0000:10:00.0", "15b3", 32.0, 32.0, 8, 16]
+
+
+def test_the_facts_of_a_neighbor_are_in_the_schema(repository: Path, update_golden: bool) -> None:
+    """Each has the type of its field, or is null; a new one is added to the schema."""
+    path = repository / "docs/probe.schema.json"
+    schema = json.loads(path.read_text())
+    row = schema["properties"]["neighbors"]["items"]
+    if update_golden:
+        types = get_type_hints(LldpNeighbor) | get_type_hints(IbNeighbor)
+        for name in [fact for fact in NEIGHBOR_FACTS if fact not in row["properties"]]:
+            kind = "integer" if types[name] in {int, int | None} else "string"
+            row["properties"][name] = {"type": [kind, "null"]}
+            row["required"].append(name)
+        path.write_text(json.dumps(schema, indent=2) + "\n")
+    assert {*NEIGHBOR_FACTS} <= row["properties"].keys() & {*row["required"]}
 
 
 def test_the_switches_above_follow_the_schema(repository: Path) -> None:
