@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agent.cabling.plans.columns import PLACE
 from agent.cabling.plans.model import End, FilePlace, Plan, PlanCable, date_fault, fault
 from agent.cabling.plans.own import read_csv
 from agent.cabling.plans.source import PlanContent
@@ -28,8 +29,8 @@ RATE = st.none() | st.sampled_from([100.0, 106.25, 400.0, 1600.0])
 MARK = st.sampled_from([None, "ignore", "link-state-only"])
 CABLE = st.builds(
     lambda host, leaf, rate, mark, fields: PlanCable(host, leaf, NOWHERE, rate, mark, fields),
-    st.builds(End, st.just("gpu-") | PLAIN, PLAIN, st.none(), MAYBE, MAYBE),
-    st.builds(End, st.just("leaf"), PLAIN, MAYBE, MAYBE, MAYBE),
+    st.builds(End, st.just("gpu-") | PLAIN, PLAIN, st.none(), *[MAYBE] * len(PLACE)),
+    st.builds(End, st.just("leaf"), PLAIN, MAYBE, *[MAYBE] * len(PLACE)),
     RATE,
     MARK,
     st.dictionaries(st.sampled_from(["Label", "Cable ID", "Length"]), PLAIN),
@@ -71,7 +72,8 @@ def test_what_was_written_reads_back_equal(cables: list[PlanCable]) -> None:
 
 ANY = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=8)
 ANY = ANY | st.sampled_from(["2026-01-02", "'2-Jan", "2-Jan", "#N/A", "'=", "=", " a", "1:02:00"])
-ANY_END = st.builds(End, *[ANY.map(str.strip).filter(bool)] * 2, *[st.none() | ANY] * 3)
+FULL = ANY.map(str.strip).filter(bool)
+ANY_END = st.builds(End, FULL, FULL, st.none() | ANY, *[st.none() | ANY] * len(PLACE))
 ANY_CABLE = st.builds(
     lambda a, b, rate, mark, fields: PlanCable(a, b, NOWHERE, rate, mark, fields),
     ANY_END,

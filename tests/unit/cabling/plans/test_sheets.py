@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from agent.cabling.plans.model import End
 from agent.cabling.plans.reader import KINDS
 from tests.support import plans
 from tests.support.plans import read_one, refusal
@@ -145,7 +146,8 @@ def test_any_table_by_its_columns(separator: str) -> None:
         "gpu-1;mlx5_0;x;leaf01;swp1;400G;ignore;R4;to gpu-1;y\n"
     ).replace(";", separator)
     [one] = read_one(text, columns=names | more).cables
-    assert (one.a[:2], one.b) == (("gpu-1", "mlx5_0"), ("leaf01", "swp1", "to gpu-1", "R4", None))
+    assert one.a[:2] == ("gpu-1", "mlx5_0")
+    assert one.b == End("leaf01", "swp1", "to gpu-1", rack="R4")
     assert (one.rate_gbps, one.mark, dict(one.fields)) == (
         400,
         "ignore",
