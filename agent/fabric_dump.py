@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from agent.cabling.plans.ib_dump import discovered
@@ -37,7 +36,7 @@ def with_dump(host: Host) -> Host:
     def explore(ports: Sequence[AskingPort], *_others: object) -> Exploration:
         return _explored({leaf for _, leaf in ports}, PlanContent(PATH, data))
 
-    return replace(host, explore=explore)
+    return host._replace(explore=explore)
 
 
 def _explored(leaves: set[str], dump: PlanContent) -> Exploration:

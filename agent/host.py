@@ -4,17 +4,14 @@ A live host (agent/live_host.py), a recording host (agent/snapshot/capture.py) a
 snapshot (agent/snapshot/replay.py) fill the same fields, so a source reads all three alike.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agent.errors import Unavailable
 from agent.infiniband.devices import AskingPort, CounterPort, Entries, SubnetPort
 from agent.sysfs.front_end import RouteQuery
 from agent.sysfs.reader import Root
-from agent.sysfs.worker import DeviceReaders
+from agent.sysfs.worker import DeviceWorker
 
 if TYPE_CHECKING:  # an agent without --tiers, or without Ethernet, does not load them
     from agent.infiniband.exploration import Exploration, KnownNames, LeafLook, Lids, Uplinks
@@ -28,8 +25,7 @@ def _no_gpus() -> dict[str, Any]:
     raise Unavailable("the GPUs were not queried")
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Host:
+class Host(NamedTuple):
     """The I/O of one node: a tree of kernel files, a clock, and one callable per kind of query.
 
     A callable raises Unavailable when its query fails as a whole.
@@ -46,7 +42,7 @@ class Host:
     deadline: float = 5.0  # seconds to wait for the reads of one device
     # (netdevs, clock, silence); receives LLDP frames on the netdevs and returns the neighbors that
     # each has now (agent/lldp/reception.py). None: LLDP frames are not received at all.
-    lldp_neighbors: LldpQuery | None = None
+    lldp_neighbors: "LldpQuery | None" = None
     all_ethertypes: bool = False  # LLDP frames are received before a bridge takes them
     private_flags: Callable[[str], dict[str, bool]] = lambda _netdev: {}  # ethtool, by netdev
     # (device, port) of each port; returns the SMP helper's answer (agent/helper/main.py), with the
@@ -57,8 +53,8 @@ class Host:
     ask_sa: Callable[[Sequence[SubnetPort]], dict[str, Any]] = lambda _ports: {"ports": []}
     # each port that has a leaf, the entries to record, and switches that are remembered; returns
     # the switches above the leaves (agent/infiniband/exploration.py). None: --tiers is off.
-    explore: Explore | None = None
-    look: Look | None = None  # the same ports; only the links of leaves that are remembered
+    explore: "Explore | None" = None
+    look: "Look | None" = None  # the same ports; only the links of leaves that are remembered
     # each port whose link's error counters are read at both ends; returns the helper's answer (verb
     # perf). None: they are not read.
     ask_perf: Callable[[Sequence[CounterPort]], dict[str, Any]] | None = None
@@ -69,9 +65,7 @@ class Host:
     # netdevs; returns the helper's answer about their transceiver modules
     modules: Callable[[Sequence[str]], dict[str, Any]] = lambda _netdevs: {"modules": []}
     gpus_off_bus: bool = False  # the GPUs are queried even if the PCI bus has none
-    readers: DeviceReaders = field(default_factory=DeviceReaders)  # the workers of RDMA devices
-    # those that read the place in the subnet of ports that ask the subnet administrator
-    subnet_readers: DeviceReaders = field(default_factory=DeviceReaders)
+    worker: Callable[[], DeviceWorker] = DeviceWorker  # makes a worker, which reads RDMA devices
     random: Callable[[], float] = lambda: 0.5  # from 0 to 1; the daemon draws
     # the next hops of the default routes; None: the tables of /proc/net stand in
     routes: RouteQuery = lambda: None

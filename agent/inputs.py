@@ -120,10 +120,8 @@ def host(flags: Flags, wait: LldpWait | None = None, *, reads_counters: bool = T
     With `reads_counters` an observation reads the error counters of links, and waits for another
     reading if a link has errors.
     """
-    from dataclasses import replace
-
     host = _host(flags, wait)
-    return host if reads_counters else replace(host, ask_perf=None)
+    return host if reads_counters else host._replace(ask_perf=None)
 
 
 def _host(flags: Flags, wait: LldpWait | None) -> Host:
@@ -153,11 +151,12 @@ def observed(host: Host, flags: Flags, target: Target | None) -> tuple[Observati
     """
     from agent.memory import known_of
     from agent.sources.observe import Memories, observe
+    from agent.sysfs.worker import DeviceReaders
 
     if target is None:
         observation = observe(host, flags["source"])
         return observation, known_of(observation)
-    memories = Memories()
+    memories = Memories(DeviceReaders(worker=host.worker))
     memories.switch_names.seed(target.switches())
     observation = observe(host, flags["source"], target.interfaces, memories=memories)
     return target.completed(host, observation)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -79,8 +78,8 @@ def live_host(
 
 def with_fork_server(host: Host, options: Mapping[str, Any]) -> Host:
     """Return the host for a daemon: a fork server instead of a helper process for each query."""
-    return replace(
-        host, ask_nics=health_by_helper(call), **nvml.by_fork_server(ForkServer, options)
+    return host._replace(
+        ask_nics=health_by_helper(call), **nvml.by_fork_server(ForkServer, options)
     )
 
 

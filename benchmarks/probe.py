@@ -25,9 +25,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from agent.host import Host
+from agent.sources.observe import Memories
 from agent.sysfs.reader import LiveRoot
 from benchmarks.rack import ENVIRONMENT
-from tests.support.sources import read_rdma
+from tests.support.sources import memories_of, read_rdma
 
 DEVICES = 16
 ROUNDS = 31
@@ -108,11 +109,11 @@ def instructions(*command: str) -> int:
     return int(match[1])
 
 
-def reading(host: Host) -> float:
+def reading(host: Host, memories: Memories) -> float:
     """Return the CPU-seconds of all threads for one more read of every device of the RDMA class."""
-    host.readers.refresh()
+    memories.readers.refresh()
     start = time.process_time()
-    outcome = read_rdma(host)
+    outcome = read_rdma(host, memories)
     spent = time.process_time() - start
     assert len(outcome.outcome.value) == DEVICES  # type: ignore[union-attr]  # noqa: S101
     return spent
@@ -187,8 +188,9 @@ def main() -> None:
             }
         )
         host = Host(LiveRoot(f"{top}/sys", f"{top}/proc"), time.time)
-        reading(host)
-        found |= medians({"reading 16 HCAs, warm, CPU": lambda: reading(host)})
+        memories = memories_of(host)
+        reading(host, memories)
+        found |= medians({"reading 16 HCAs, warm, CPU": lambda: reading(host, memories)})
         theirs = exporter(top)
         pythons = None
         if shutil.which("valgrind"):

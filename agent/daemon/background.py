@@ -18,7 +18,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from agent.events.event import Event
@@ -174,4 +173,4 @@ def pollers(
         polled["ask_perf"] = CounterPoller(host.ask_perf, task, random)
     task = background(NvmlPoller.source)
     polled["gpus"] = NvmlPoller(host.gpus, options["gpu_interval"], task)
-    return replace(host, **polled), tuple(polled.values())
+    return host._replace(**polled), tuple(polled.values())

@@ -16,7 +16,7 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -105,6 +105,7 @@ class Io:
         default_factory=lambda: DriverFlags(lambda _netdev: {}, run_at_once)
     )
     reap: Callable[[], object] = lambda: None  # reaps orphans (agent/helper/process.py)
+    readers: DeviceReaders | None = None  # their threads wake the loop
 
 
 def assemble(
@@ -119,13 +120,13 @@ def assemble(
     node, naming, settings, clock = flags.node, flags.naming, flags.settings, io.clock
     table = NeighborTable(GRACE, CONFIRMING_FRAMES)
     inbox = FrameInbox(io.listener, table, clock, io.private_flags)
-    host = replace(
-        io.host,
+    host = io.host._replace(
         clock=clock,
         lldp_neighbors=LldpNeighbors(inbox, table, woke_at=lambda: clock.woke_at),
         private_flags=io.private_flags,
     )
-    memories = Memories(roles=RoleMemory(clock, io.wall, settings.hold), wall=io.wall)
+    readers = io.readers or DeviceReaders(worker=host.worker)
+    memories = Memories(readers, roles=RoleMemory(clock, io.wall, settings.hold), wall=io.wall)
     host, polled = pollers(host, memories, flags.options, io.background)
     companions: list[Companion] = []
     if host.ask_nics:
@@ -133,7 +134,7 @@ def assemble(
 
         task = io.background(NicHealthPoller.source)
         health = NicHealthPoller(host.ask_nics, task, host.random)
-        host = replace(host, ask_nics=health)
+        host = host._replace(ask_nics=health)
         companions.append(health)
 
     verification = Verification(host, node, naming, reporter, flags.verdict_delay, plan)
@@ -240,9 +241,7 @@ def _live(given: Mapping[str, Any], clock: AwakeClock, stack: ExitStack) -> Io:
     readers = DeviceReaders(facts.notify)
     stack.callback(readers.close)
     host = live_host(root, given["exclude_device"], given["backend_device"], None, given)
-    host = replace(
-        with_fork_server(host, given),
-        readers=readers,
+    host = with_fork_server(host, given)._replace(
         deadline=READ_TIMEOUT,
         random=random.SystemRandom().random,
     )
@@ -257,4 +256,5 @@ def _live(given: Mapping[str, Any], clock: AwakeClock, stack: ExitStack) -> Io:
         background=lambda _name: BackgroundTask(notify=results.notify),
         private_flags=DriverFlags(private_flags, worker.submit),
         reap=reap,
+        readers=readers,
     )

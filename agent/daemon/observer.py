@@ -132,7 +132,7 @@ class Observer:
     def observe(self, *, refresh: bool = True) -> Cycle:
         """Run one cycle; `refresh` reads the facts of all devices anew."""
         if refresh:
-            self.host.readers.refresh()
+            self.memories.readers.refresh()
         took: dict[str, float] = {}
         addresses = self._annotation.addresses if self._annotation else {}
         seen = observe(self.host, self.sources, addresses, took, self.memories)

@@ -31,7 +31,6 @@ from agent.sources.counters import read_counters
 from agent.sources.observe import observe
 from agent.sources.pci import read_paths
 from agent.sysfs.reader import Root
-from agent.sysfs.worker import DeviceReaders
 from agent.text import as_json, many
 
 README = """\
@@ -145,7 +144,7 @@ def recording(host: Host) -> tuple[Host, Recordings]:
     """Return the host with I/O that is recorded, and the recordings, empty so far."""
     recorded = {name: snapshot.record(host) for name, snapshot in PARTS.items()}
     io = {name: part for name, (part, _) in recorded.items()}
-    return replace(host, **merged(fields for _, fields in recorded.values())), io
+    return host._replace(**merged(fields for _, fields in recorded.values())), io
 
 
 def record(
@@ -157,13 +156,7 @@ def record(
     """
     recorded_host, io = recording(host)
     live = Record(facts={"hostname": host.name}, io=io)
-    # New readers: those of the host may have facts already, and would not read them again.
-    recorded_host = replace(
-        recorded_host,
-        root=RecordingRoot(host.root, live),
-        readers=DeviceReaders(),
-        subnet_readers=DeviceReaders(),
-    )
+    recorded_host = recorded_host._replace(root=RecordingRoot(host.root, live))
     observation = observe(recorded_host, sources)
     read_paths(recorded_host, observation.ports)
     read_counters(recorded_host, observation.ports)

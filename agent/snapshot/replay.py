@@ -20,7 +20,7 @@ from agent.errors import Malformed, Unavailable
 from agent.host import Host
 from agent.snapshot.recordings import load, merged
 from agent.snapshot.tree import DiskStore, MemoryStore, SnapshotFiles, Store, Tree
-from agent.sysfs.worker import DeviceReaders, InlineWorker
+from agent.sysfs.worker import InlineWorker
 from agent.text import Json, visible
 
 SCHEMA = 1
@@ -68,8 +68,7 @@ def replay(
             kernel=_string(meta, "meta.json", "kernel"),
             excluded=excluded,
             backend=backend,
-            readers=DeviceReaders(worker=InlineWorker),
-            subnet_readers=DeviceReaders(worker=InlineWorker),
+            worker=InlineWorker,
             **fields,
         )
 

@@ -38,6 +38,7 @@ from agent.reasons import NeighborReason
 from agent.sources.cards import is_smi_of
 from agent.sysfs import parse
 from agent.sysfs.reader import Reader, Root
+from agent.sysfs.worker import DeviceReaders
 from agent.text import Json
 
 if TYPE_CHECKING:  # it imports the sources; an observation without --tiers does not load the other
@@ -70,7 +71,7 @@ def read(host: Host, ports: tuple[PortRole, ...], memories: Memories) -> Reading
         answers = by_port(host.ask_smp(asked)) if asked else {}
     except (Unavailable, Malformed) as error:
         return Reading(Failed(str(error)))
-    asked_sa, sa_problems = _ask_sa(host, senders, answers)
+    asked_sa, sa_problems = _ask_sa(host, memories.subnet_readers, senders, answers)
     # A problem of all ports, such as a missing library, is one of the source.
     first, *others = [answer.get("text") for answer in answers.values()] or [None]
     common = (
@@ -101,7 +102,10 @@ def _is_down(role: PortRole) -> bool:
 
 
 def _ask_sa(
-    host: Host, senders: list[tuple[PortRole, Address]], smps: Mapping[Address, Json]
+    host: Host,
+    readers: DeviceReaders,
+    senders: list[tuple[PortRole, Address]],
+    smps: Mapping[Address, Json],
 ) -> tuple[dict[Address, Json], list[Problem]]:
     """Return the entries of the SA for the ports that are up and whose SMPs failed.
 
@@ -114,7 +118,7 @@ def _ask_sa(
         is_silent = error in UNANSWERED and bool(entry.get("exchanges"))
         if not _is_down(role) and (is_silent or error == NeighborReason.REFUSED):
             failed.append((role, error))
-    places, faults = subnet_places(host, [role for role, _ in failed])
+    places, faults = subnet_places(host, [role for role, _ in failed], readers)
     entries: dict[Address, Json] = {}
     asked = []
     for role, smp_reason in failed:
@@ -143,7 +147,7 @@ def _ask_sa(
 
 
 def subnet_places(
-    host: Host, ports: Iterable[PortRole]
+    host: Host, ports: Iterable[PortRole], readers: DeviceReaders
 ) -> tuple[dict[Address, SubnetPlace], list[Problem]]:
     """Read the places of ports in their subnets; a device that blocks has none."""
     places: dict[Address, SubnetPlace] = {}
@@ -152,8 +156,8 @@ def subnet_places(
     for role in ports:
         by_device[role.device.name].append(role.port.number)
     jobs = {name: partial(_places, host.root, name, of) for name, of in by_device.items()}
-    host.subnet_readers.refresh()
-    for name, (of_ports, problems) in host.subnet_readers.read(jobs, host.deadline).items():
+    readers.refresh()
+    for name, (of_ports, problems) in readers.read(jobs, host.deadline).items():
         places |= {(name, number): place for number, place in of_ports.items()}
         faults += problems
     return places, faults
@@ -276,7 +280,10 @@ def _facts(
 
 
 def explore(
-    host: Host, ports: tuple[PortRole, ...], links: Seen[tuple[Link, ...]] | Absent | Failed
+    host: Host,
+    ports: tuple[PortRole, ...],
+    memories: Memories,
+    links: Seen[tuple[Link, ...]] | Absent | Failed,
 ) -> Reading[Exploration]:
     """Explore the switches above the leaves (--tiers); `links` are those of the source.
 
@@ -295,7 +302,7 @@ def explore(
     roles = [role for role in ports if role.interface in leaves]
     if host.explore is None or not roles:
         return Reading(Absent("no InfiniBand backend port has a switch at its far end"))
-    asking, faults, problems = _asking(host, roles, leaves, ports)
+    asking, faults, problems = _asking(host, memories.subnet_readers, roles, leaves, ports)
     try:
         exploration = host.explore(asking, None, {})
     except (Malformed, Unavailable) as error:
@@ -310,12 +317,13 @@ def explore(
 
 def _asking(
     host: Host,
+    readers: DeviceReaders,
     roles: list[PortRole],
     leaves: dict[str, IbNeighbor],
     ports: tuple[PortRole, ...],
 ) -> tuple[list[AskingPort], dict[str, str], list[Problem]]:
     """Return each port with its leaf, and by leaf why its port cannot ask."""
-    places, problems = subnet_places(host, roles)
+    places, problems = subnet_places(host, roles, readers)
     asking: list[AskingPort] = []
     faults: dict[str, str] = {}
     for role in roles:

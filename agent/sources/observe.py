@@ -38,6 +38,7 @@ from agent.sources.roles import Decision, decide
 from agent.sysfs.bus import BusMemory
 from agent.sysfs.front_end import NOT_RECORDED
 from agent.sysfs.reader import Reader, Root
+from agent.sysfs.worker import DeviceReaders
 
 if TYPE_CHECKING:  # an observation that stands alone, or without NICs, does not load them
     from agent.infiniband.fabric_memory import FabricMemory
@@ -58,10 +59,14 @@ class Memories:
 
     def __init__(
         self,
+        readers: DeviceReaders | None = None,
         *,
         roles: RoleMemory | None = None,
         wall: Callable[[], float] = time.time,
     ) -> None:
+        self.readers = readers or DeviceReaders()  # the facts of the RDMA devices
+        # those that read the place in the subnet of ports that ask the subnet administrator
+        self.subnet_readers = self.readers.fresh()
         self.bus = BusMemory()  # the PCI functions
         self.front_end = NOT_RECORDED  # as it was read last
         self.is_guest: bool | None = None  # it stays so once it is read; None: unknown
@@ -114,7 +119,7 @@ def observe(
     source took. `memories` are those of the observations before; None: it stands alone.
     """
     took = {} if took is None else took
-    labeled, memories = labeled or {}, memories or Memories()
+    labeled, memories = labeled or {}, memories or Memories(DeviceReaders(worker=host.worker))
     boot_id, problems = read_boot_id(host.root)
     devices: tuple[RdmaDevice, ...] = ()
     rdma = _read(RDMA.name, lambda: RDMA.read(host, (), memories), took, problems)
@@ -152,7 +157,7 @@ def observe(
         outcomes[source.name] = outcome
     is_ib_asked = not sources or ib.SOURCE in sources
     if host.explore and is_ib_asked:
-        read = partial(ib.explore, host, ports, outcomes[ib.SOURCE])
+        read = partial(ib.explore, host, ports, memories, outcomes[ib.SOURCE])
         outcomes[ib.TIERS] = _read(ib.TIERS, read, took, problems)
     if host.ask_perf and is_ib_asked:
         from agent.sources import counters

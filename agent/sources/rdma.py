@@ -42,6 +42,7 @@ from agent.sysfs.front_end import (
     read_front_end,
 )
 from agent.sysfs.reader import PAGE, Reader, Root
+from agent.sysfs.worker import DeviceReaders
 from agent.text import visible
 
 if TYPE_CHECKING:  # it imports the sources
@@ -97,7 +98,7 @@ def read(
             problems += [problem for _, more in readings for problem in more]
         else:
             if not problems:
-                host.readers.keep(())  # ends the workers of former devices
+                memories.readers.keep(())  # ends the workers of former devices
             outcome = _without_devices(reader, names, memories)
     except Unavailable as error:
         outcome = Failed(str(error))
@@ -164,6 +165,7 @@ def _without_devices(
 
 def _read_devices(host: Host, names: list[str], memories: Memories) -> list[DeviceReading]:
     """Read the named devices; nothing below the folder of an excluded device is read."""
+    readers = memories.readers
     # Those of a glob that names a PCI function, or its ids, need no device.
     on_bus = memories.bus.bus.functions
     functions = {
@@ -174,38 +176,38 @@ def _read_devices(host: Host, names: list[str], memories: Memories) -> list[Devi
     memories.excluded = (memories.excluded & on_bus.keys()) | functions
     excluded = {name: device for name in names if (device := _excluded(host, name, memories))}
     jobs = {
-        name: partial(
-            _read_device, host, host.readers.constants(name), memories.front_end.netdevs, name
-        )
+        name: partial(_read_device, host, readers.constants(name), memories.front_end.netdevs, name)
         for name in names
         if name not in excluded
     }
-    readings = _read_all(host, jobs)
+    readings = _read_all(host, readers, jobs)
     # Note which devices look like NVSwitch management functions, and read all again if that is new.
     # One that is known to manage NVSwitches looks like it for as long as it is there.
     devices = [device for device, _ in readings.values()]
     pattern, is_new = nvswitch_pattern(devices), False
     for device in devices:
-        constants = host.readers.constants(device.name)
+        constants = readers.constants(device.name)
         is_like = device.name in pattern or device.nvswitch_management is True
         if device.ports and constants.get(PATTERN) is not is_like:
             is_new |= is_like or any(port.link_layer != "Ethernet" for port in device.ports)
             constants[PATTERN] = is_like
     if is_new:
-        host.readers.refresh()
-        readings = _read_all(host, jobs)
+        readers.refresh()
+        readings = _read_all(host, readers, jobs)
     readings |= {name: (device, []) for name, device in excluded.items()}
     return [readings[name] for name in names]
 
 
-def _read_all(host: Host, jobs: Mapping[str, Callable[[], DeviceReading]]) -> Readings:
-    readings = host.readers.read(jobs, host.deadline)
+def _read_all(
+    host: Host, readers: DeviceReaders, jobs: Mapping[str, Callable[[], DeviceReading]]
+) -> Readings:
+    readings = readers.read(jobs, host.deadline)
     for name in jobs.keys() - readings.keys():  # its read blocks, or there is no thread for it
-        if fault := host.readers.unstarted.get(name):
+        if fault := readers.unstarted.get(name):
             problem = Problem(SOURCE, f"/{CLASS}/{name}", "EAGAIN", f"not read: {fault}")
             readings[name] = RdmaDevice(name, failure="has no thread"), [problem]
         else:
-            readings[name] = _blocked(host.root, name, host.readers.constants(name))
+            readings[name] = _blocked(host.root, name, readers.constants(name))
     return {name: readings[name] for name in jobs}
 
 

@@ -116,12 +116,12 @@ class DeviceReaders:
         self._error: BaseException | None = None
 
     def __del__(self) -> None:
-        """End the threads of a Host that is dropped."""
+        """End the threads."""
         self.close()
 
     def fresh(self) -> DeviceReaders:
         """Return readers with workers of the same kind, and no facts."""
-        return DeviceReaders(worker=self._worker)
+        return DeviceReaders(clock=self._clock, worker=self._worker)
 
     def refresh(self) -> None:
         """Mark all facts as old: the next `read` reads every device again."""

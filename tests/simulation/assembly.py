@@ -20,7 +20,6 @@ from agent.daemon.schedule import Settings
 from agent.host import Host
 from agent.kube.answers import Answer, read
 from agent.lldp.frame import Frame
-from agent.sysfs.worker import DeviceReaders, InlineWorker
 from agent.telemetry.log import Log
 from agent.telemetry.metrics import Exposition, Metrics
 from agent.telemetry.readiness import Status
@@ -71,8 +70,6 @@ def assemble(world: World, life: int) -> Loop:
         ask_sa=partial(fabric.administrator, world.node),
         gpus=helpers.nvml,
         random=random.Random(life).random,  # noqa: S311 - a simulation
-        readers=KeepingReaders(world.sysfs, world.kept, clock),
-        subnet_readers=DeviceReaders(clock=clock, worker=InlineWorker),
     )
 
     def wall() -> float:
@@ -90,7 +87,17 @@ def assemble(world: World, life: int) -> Loop:
     )
     log = Log(write=helpers.log, clock=clock, wall=wall)
     reporter = Reporter(log, world.metrics(), world.served, flags.keys, "n1", wall, clock)
-    io = Io(host, helpers.kube, _Listener(world), lambda _frames: world, Ports(), clock, wall, task)
+    io = Io(
+        host,
+        helpers.kube,
+        _Listener(world),
+        lambda _frames: world,
+        Ports(),
+        clock,
+        wall,
+        task,
+        readers=KeepingReaders(world.sysfs, world.kept, clock),
+    )
     loop = assemble_agent(flags, io, reporter, checks_policy=False)
     variant.spoil(loop)
     return loop

@@ -249,13 +249,11 @@ class Agent:
         def clock() -> float:
             return start + self._passed
 
-        host = replace(
-            host,
+        host = host._replace(
             clock=clock,
             lldp_neighbors=LldpNeighbors(shifted, table) if frames else None,
-            readers=_Readers(machine.root),
         )
-        memories = Memories(roles=RoleMemory(clock, clock, HOLD))
+        memories = Memories(_Readers(machine.root), roles=RoleMemory(clock, clock, HOLD))
         self._observer = Observer(
             host, memories, table, Keys(Naming()), (), Settings(hold=HOLD), host.clock
         )
@@ -283,7 +281,7 @@ class Machine:
         self.name = folder.name
         host = replay(str(folder))
         self.root = FallibleRoot(host.root)  # type: ignore[arg-type] # a replayed root is a Tree
-        self.host = replace(host, root=self.root)
+        self.host = host._replace(root=self.root)
         self.clean = Agent(self).observe()
         self.root.notes = False
         self._folder, self._alike = folder, alike

@@ -21,7 +21,6 @@ from agent.events.event import Event
 from agent.host import Host
 from agent.kube.answers import Answer, read
 from agent.lldp.frame import Frame
-from agent.sysfs.worker import DeviceReaders, InlineWorker
 from agent.telemetry.log import Log
 from agent.telemetry.metrics import Metrics
 from agent.telemetry.readiness import Status
@@ -125,15 +124,21 @@ class _Agent:
             ask_sa=partial(fabric.administrator, self._node),
             gpus=lambda: fabric.nvml(self._node.gpus),
             random=lambda: 0.0,
-            readers=KeepingReaders(sysfs, kept, clock),
-            subnet_readers=DeviceReaders(clock=clock, worker=InlineWorker),
         )
         flags = RunFlags("n1", options={"gpu_interval": 60.0})
         wall = lambda: EPOCH + self.time  # noqa: E731
         log = Log(write=lambda _data: True, clock=clock, wall=wall)
         reporter = Reporter(log, Metrics(), Status(), flags.keys, "n1", wall, clock)
         io = Io(
-            host, self._kube, self.sockets, lambda _frames: self, Ports(), clock, wall, self._task
+            host,
+            self._kube,
+            self.sockets,
+            lambda _frames: self,
+            Ports(),
+            clock,
+            wall,
+            self._task,
+            readers=KeepingReaders(sysfs, kept, clock),
         )
         self.loop: Loop = assemble(flags, io, reporter, checks_policy=False)
 

@@ -12,7 +12,7 @@ from zlib import crc32
 from agent.host import Host
 from agent.snapshot.tree import MemoryStore, Tree
 from agent.sysfs.reader import Root
-from agent.sysfs.worker import DeviceReaders, DeviceWorker, InlineWorker
+from agent.sysfs.worker import DeviceWorker, InlineWorker
 
 Entries = dict[str, "bytes | str | None"]  # file, link, folder
 CLASS, NET, BUS = "sys/class/infiniband", "sys/class/net", "sys/bus/pci/devices"
@@ -227,6 +227,5 @@ def host(root: Kernel, excluded: Iterable[str] = (), deadline: float = 5.0) -> H
         name="n1",
         excluded=tuple(excluded),
         deadline=deadline,
-        readers=DeviceReaders(worker=worker),
-        subnet_readers=DeviceReaders(worker=worker),
+        worker=worker,
     )

@@ -25,7 +25,7 @@ from agent.kube.answers import Answer
 from agent.lldp.frame import Frame
 from agent.nvml.poller import POLL_INTERVAL
 from agent.snapshot.tree import MemoryStore, Tree
-from agent.sysfs.worker import DeviceReaders, InlineWorker
+from agent.sysfs.worker import InlineWorker
 from agent.telemetry.log import Log
 from agent.telemetry.metrics import Metrics
 from agent.telemetry.readiness import Status
@@ -218,8 +218,7 @@ class World:
             self, clock, "n1", backend=backend, excluded=excluded, ask_smp=self.ask_smp,
             gpus=self._ask_nvml, random=self._chance.random, explore=self.explore,
             look=self.look_above, ask_nics=self.ask_nics,
-            readers=DeviceReaders(worker=InlineWorker),
-            subnet_readers=DeviceReaders(worker=InlineWorker),
+            worker=InlineWorker,
         )  # fmt: skip
         self.metrics = Metrics()
         log = Log(write=self._write, clock=lambda: self.time, wall=self.wall_time)

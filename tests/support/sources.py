@@ -6,12 +6,18 @@ from agent.host import Host
 from agent.model import Gpu, Link, PortRole, RdmaDevice, Reading
 from agent.sources import ib, lldp, nvml, rdma
 from agent.sources.observe import Memories
+from agent.sysfs.worker import DeviceReaders
 
 Ports = tuple[PortRole, ...]
 
 
-def read_rdma(host: Host) -> Reading[tuple[RdmaDevice, ...]]:
-    return rdma.read(host, (), Memories())
+def read_rdma(host: Host, memories: Memories | None = None) -> Reading[tuple[RdmaDevice, ...]]:
+    return rdma.read(host, (), memories or memories_of(host))
+
+
+def memories_of(host: Host) -> Memories:
+    """Return empty ones, whose readers have the workers of the host."""
+    return Memories(DeviceReaders(worker=host.worker))
 
 
 def read_nvml(host: Host, memories: Memories | None = None) -> Reading[tuple[Gpu, ...]]:
@@ -25,4 +31,4 @@ def read_lldp(host: Host, ports: Ports) -> Reading[tuple[Link, ...]]:
 def read_ib(
     host: Host, ports: Ports, memories: Memories | None = None
 ) -> Reading[tuple[Link, ...]]:
-    return ib.read(host, ports, memories or Memories())
+    return ib.read(host, ports, memories or memories_of(host))

@@ -16,7 +16,6 @@ import ctypes
 import os
 import sys
 import traceback
-from dataclasses import replace
 from typing import Any
 
 import agent.labels.render
@@ -36,7 +35,7 @@ CAPABILITY_VERSION_3 = 0x20080522  # include/uapi/linux/capability.h
 
 def patient_host(*words: Any, **flags: Any) -> Host:
     """Return the host of this machine, whose reads may take long."""
-    return replace(host_of(*words, **flags), deadline=PATIENCE)
+    return host_of(*words, **flags)._replace(deadline=PATIENCE)
 
 
 def run(folder: str, out: str, err: str, arguments: list[str]) -> int:

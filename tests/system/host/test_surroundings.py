@@ -23,6 +23,7 @@ from agent.helper.process import reap
 from agent.host import Host
 from agent.model import Seen
 from agent.snapshot.replay import replay
+from agent.sources.observe import Memories
 from agent.sysfs.reader import LiveRoot
 from tests.support import dead_filesystem, few_processes, stand_in_nvml
 from tests.support.kernel_tree import HOME, NET, Entries, gpu, hca
@@ -30,7 +31,7 @@ from tests.support.kubeconfigs import kubeconfig
 from tests.support.processes import runs
 from tests.support.real_parts import lacks, require
 from tests.support.snapshots import REPOSITORY
-from tests.support.sources import read_rdma
+from tests.support.sources import memories_of, read_rdma
 from tests.support.switch import PATIENCE, wait_for
 from tests.support.sysfs_on_disk import lay, rewrite
 
@@ -326,8 +327,8 @@ def test_a_start_on_a_busy_cpu(repository: Path) -> None:
 A, B = "0000:18:00.0", "0000:19:00.0"
 
 
-def failures(node: Host) -> dict[str, str | None]:
-    outcome = read_rdma(node).outcome
+def failures(node: Host, memories: Memories) -> dict[str, str | None]:
+    outcome = read_rdma(node, memories).outcome
     assert isinstance(outcome, Seen)
     return {device.name: device.failure for device in outcome.value}
 
@@ -343,17 +344,18 @@ def test_a_read_that_never_returns_costs_one_thread(tmp_path: Path) -> None:
     with dead_filesystem.mounted(tmp_path / "dead") as dead:
         state.symlink_to(dead / "state")
         node = Host(root, clock=time.time, deadline=1.0)
+        memories = memories_of(node)
         before = threading.active_count()
         for _ in range(5):
-            assert failures(node) == {"ibp0": None, "ibp1": "blocks"}
+            assert failures(node, memories) == {"ibp0": None, "ibp1": "blocks"}
             assert threading.active_count() <= before + 2
-            node.readers.refresh()
+            memories.readers.refresh()
     state.unlink()
     rewrite(state, b"4: ACTIVE\n")
 
     def is_back() -> bool:
-        node.readers.refresh()
-        return failures(node)["ibp1"] is None
+        memories.readers.refresh()
+        return failures(node, memories)["ibp1"] is None
 
     wait_for(is_back)
     wait_for(lambda: threading.active_count() == before + 1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -248,7 +247,7 @@ def test_recording_changes_nothing() -> None:
     """Recorded reads return the same values, and refused ones stay refused."""
     frame = Frame("eth0", NOW, SPOKEN)
     live = host({}, ask_smp=helper(answer()), private_flags=lambda netdev: {netdev: True})
-    live = replace(live, lldp_neighbors=hearing(frame, refused={"eth1": "ENODEV"}))
+    live = live._replace(lldp_neighbors=hearing(frame, refused={"eth1": "ENODEV"}))
     taped, io = capture.recording(live)
     assert taped.lldp_neighbors
     reception = taped.lldp_neighbors([netdev("eth0"), netdev("eth1")], taped.clock, lambda _: None)

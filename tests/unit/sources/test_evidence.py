@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -74,8 +73,7 @@ def test_without_root_there_are_fewer_labels_and_never_wrong_ones(machine: Path)
     def not_permitted(ports: Any) -> dict[str, Any]:
         return {"ports": [], "failed": [[*port, "not-permitted", ""] for port in ports]}
 
-    bare = replace(
-        replay(str(machine)),
+    bare = replay(str(machine))._replace(
         root=BeforeReads(host.root, unprivileged),
         lldp_neighbors=None,
         ask_smp=not_permitted,

@@ -16,7 +16,7 @@ from agent.infiniband.switch_names import SwitchNames
 from agent.model import Absent, Failed, Link, Neighbor, Netdev, Problem, RdmaDevice, Seen
 from agent.snapshot.tree import MemoryStore, Tree
 from agent.sources.observe import Memories
-from agent.sysfs.worker import DeviceReaders, InlineWorker
+from agent.sysfs.worker import InlineWorker
 from tests.support import sas
 from tests.support.devices import PORT, assign, eth, ib
 from tests.support.smps import LEAF, exchanges, helper
@@ -377,7 +377,7 @@ def by_sa(
         lambda: 0.0,
         ask_smp=helper(answer(**smps)),
         ask_sa=ask,
-        subnet_readers=DeviceReaders(worker=InlineWorker),
+        worker=InlineWorker,
     )
     found = read_ib(host, assign([ib("ibp0", 0, PORT._replace(state=state))]))
     assert isinstance(found.outcome, Seen)

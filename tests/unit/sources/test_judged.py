@@ -7,7 +7,6 @@ and so are the CPU nodes, after the front ends that docs/labels.md names.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -207,12 +206,12 @@ def test_a_machine_is_right_and_told_where_that_is_due(judged: Judged) -> None:
 def test_an_infiniband_hca_that_is_excluded_by_name_makes_no_node_infiniband() -> None:
     """RoCE rails and one storage HCA; its PCI function stays excluded under another name."""
     tree = nic(0) | nic(1) | card("ibp9", bdf(9))
-    found, memories = replace(host(Kernel(tree)), excluded=("ibp9",)), Memories()
+    found, memories = host(Kernel(tree))._replace(excluded=("ibp9",)), Memories()
     for _ in range(2):
         ports = observe(found, memories=memories).ports
         assert [role.device.name for role in ports if role.backend] == ["mlx5_0", "mlx5_1"]
     renamed = nic(0) | nic(1) | card("mlx5_9", bdf(9))
-    found = replace(found, root=Kernel(renamed))
+    found = found._replace(root=Kernel(renamed))
     ports = observe(found, memories=memories).ports
     assert {role.device.name for role in ports} == {"mlx5_0", "mlx5_1"}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -295,7 +294,7 @@ def test_not_permitted() -> None:
 def test_not_listened() -> None:
     """A snapshot without reception proves nothing; a link that is down is down."""
     node = Node()
-    unread = replace(node.host(), lldp_neighbors=None)
+    unread = node.host()._replace(lldp_neighbors=None)
     outcome = read_lldp(unread, (ETH0, role("mlx5_1", of=netdev("eth1", "down")))).outcome
     assert isinstance(outcome, Seen)
     assert [(link.missing, link.hold) for link in outcome.value] == [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +109,7 @@ def test_a_capture_replays_to_the_same_sentences(tmp_path: Path) -> None:
     netdev, pci = role.port.netdev, role.device.pci
     assert netdev
     assert pci
-    live = replace(machine, ask_nics=lambda _netdevs: answer(netdev.name, pci))
+    live = machine._replace(ask_nics=lambda _netdevs: answer(netdev.name, pci))
     recorded, observation = record(live)
     for kind, snapshot in (("plain", recorded), ("anonymized", anonymize(recorded))):
         write_folder(entries(snapshot), str(tmp_path / kind))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +98,7 @@ def test_a_function_is_read_once_while_it_is_on_the_bus() -> None:
     assert root.asked == [BUS, f"{BUS}/{failed}/class", f"{BUS}/{gpu}/driver"]
     assert [problem.error for problem in first.problems] == ["EIO"]
     gone = {path: text for path, text in tree.items() if gpu not in path}
-    without = replace(host, root=Kernel(gone, errors=errors))
+    without = host._replace(root=Kernel(gone, errors=errors))
     assert read_nvml(without, memories).outcome == Failed(
         "the PCI bus could not be read completely"
     )
@@ -124,11 +123,11 @@ def test_a_named_library_is_asked_without_a_gpu_on_the_bus(machine: Machine) -> 
 def test_a_named_library_is_asked_without_a_bus(tmp_path: Path) -> None:
     """A bus that cannot be listed stays a failure if there is no GPU either."""
     host = Host(LiveRoot(str(tmp_path), str(tmp_path)), lambda: 0.0, gpus_off_bus=True)
-    assert isinstance(read_nvml(replace(host, gpus=lambda: answer(GPU))).outcome, Seen)
+    assert isinstance(read_nvml(host._replace(gpus=lambda: answer(GPU))).outcome, Seen)
     bus = Failed("/sys/bus/pci/devices could not be listed")
-    assert read_nvml(replace(host, gpus=answer)).outcome == bus
+    assert read_nvml(host._replace(gpus=answer)).outcome == bus
     missing = refusal("dlopen", 12, "nowhere")
-    assert isinstance(read_nvml(replace(host, gpus=missing)).outcome, Failed)
+    assert isinstance(read_nvml(host._replace(gpus=missing)).outcome, Failed)
 
 
 @pytest.mark.parametrize(

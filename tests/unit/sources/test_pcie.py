@@ -29,8 +29,7 @@ LINK = {
 
 def read(changes: dict[str, bytes], errors: dict[str, int] | None = None) -> PciePath:
     entries = card("mlx5_0", BDF) | {f"{HOME}/{BDF}/{key}": data for key, data in changes.items()}
-    readers = DeviceReaders(worker=InlineWorker)
-    host = Host(Tree(MemoryStore(entries), errors or {}), lambda: 0.0, readers=readers)
+    host = Host(Tree(MemoryStore(entries), errors or {}), lambda: 0.0, worker=InlineWorker)
     assert BDF in functions_on_bus(host)
     [path] = read_paths(host, observe(host).ports).values()
     return path
@@ -83,7 +82,7 @@ def test_a_device_that_blocks_keeps_one_thread() -> None:
     before = threads()
     root.blocks_below = f"{HOME}/{BDF}"
     stuck = Host(root, lambda: 0.0, deadline=0.01)
-    readers = stuck.readers.fresh()
+    readers = DeviceReaders()
     for _ in range(5):
         assert read_paths(stuck, ports, readers) == {BDF: ()}
     assert len(threads() - before) == 1  # an earlier test may have left some that end

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from errno import EACCES, EINVAL, EIO, ENODEV, ENOENT, ETIMEDOUT
 
 import pytest
 
 from agent.host import Host
 from agent.model import Absent, Failed, Netdev, Problem, RdmaDevice, RdmaPort, Reading, Seen
-from agent.sources.observe import observe
+from agent.sources.observe import Memories, observe
 from tests.support.kernel_tree import (
     BUS,
     CLASS,
@@ -22,7 +21,7 @@ from tests.support.kernel_tree import (
     host,
     netdev,
 )
-from tests.support.sources import read_rdma
+from tests.support.sources import memories_of, read_rdma
 
 A, B = "0000:18:00.0", "0000:19:00.0"
 LO: Entries = {f"{NET}/lo": "../../devices/virtual/net/lo"}
@@ -234,10 +233,10 @@ def constants_asked(root: Kernel) -> list[str]:
     return found
 
 
-def cycle(node: Host) -> RdmaDevice:
+def cycle(node: Host, memories: Memories) -> RdmaDevice:
     """Read everything again; the first device."""
-    node.readers.refresh()
-    outcome = read_rdma(node).outcome
+    memories.readers.refresh()
+    outcome = read_rdma(node, memories).outcome
     assert isinstance(outcome, Seen)
     return outcome.value[0]
 
@@ -246,16 +245,17 @@ def test_what_does_not_change_is_read_once_for_each_pci_address() -> None:
     """For another agent, or another function under the same name, it is read again."""
     root, other = Kernel(hca("ibp0", A)), Kernel(hca("ibp0", B))
     node = host(root)
-    first, second = cycle(node), cycle(node)
+    memories = memories_of(node)
+    first, second = cycle(node, memories), cycle(node, memories)
     assert first == second
     assert (first.hca_type, first.board_id) == ("MT4129", "MT_0000000838")
     root.asked.clear()
-    cycle(node)
+    cycle(node, memories)
     assert constants_asked(root) == []
-    moved = cycle(replace(node, root=other))
+    moved = cycle(node._replace(root=other), memories)
     assert moved.pci == B
     assert constants_asked(other) == list(CONSTANTS)
-    cycle(host(root))
+    cycle(node, memories_of(node))
     assert constants_asked(root) == list(CONSTANTS)
 
 
@@ -263,11 +263,12 @@ def test_what_does_not_change_is_read_once_for_each_pci_address() -> None:
 def test_a_device_that_was_gone_is_read_anew(nothing: Entries) -> None:
     root = Kernel(hca("ibp0", A))
     node = host(root)
-    cycle(node)
-    node.readers.refresh()
-    read_rdma(replace(node, root=Kernel(nothing)))
+    memories = memories_of(node)
+    cycle(node, memories)
+    memories.readers.refresh()
+    read_rdma(node._replace(root=Kernel(nothing)), memories)
     root.asked.clear()
-    cycle(node)
+    cycle(node, memories)
     assert constants_asked(root) == list(CONSTANTS)
 
 
@@ -275,7 +276,9 @@ def test_a_device_that_was_gone_is_read_anew(nothing: Entries) -> None:
 @pytest.mark.parametrize("attribute", CONSTANTS)
 def test_a_failed_read_is_not_remembered(attribute: str, number: int) -> None:
     node = host(Kernel(hca("ibp0", A), errors={f"{CLASS}/ibp0/{attribute}": number}))
-    sick, well = cycle(node), cycle(replace(node, root=Kernel(hca("ibp0", A))))
+    memories = memories_of(node)
+    sick = cycle(node, memories)
+    well = cycle(node._replace(root=Kernel(hca("ibp0", A))), memories)
     assert sick != well
     assert well == seen(Kernel(hca("ibp0", A)))["ibp0"]
 
@@ -284,8 +287,9 @@ def test_a_device_without_a_pci_address_is_read_each_time() -> None:
     """A software device (rxe, siw) has none."""
     root = Kernel(hca("ibp0", "virtual"))
     node = host(root)
+    memories = memories_of(node)
     for _ in range(2):
-        cycle(node)
+        cycle(node, memories)
         assert constants_asked(root) == list(CONSTANTS)
 
 

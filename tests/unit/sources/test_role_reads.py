@@ -26,7 +26,7 @@ from tests.support.kernel_tree import (
     host,
     netdev,
 )
-from tests.support.sources import read_rdma
+from tests.support.sources import memories_of, read_rdma
 
 A, B, C = "0000:18:00.0", "0000:19:00.0", "0000:1a:00.0"
 ABSENT = (ENOENT, ENOTDIR, EOPNOTSUPP, ENODATA)
@@ -181,11 +181,13 @@ def test_what_sits_behind_the_function_of_a_device_that_goes_is_hidden(
     """The first one is in the class, and has no ports or nothing any more when it is read."""
     root = Kernel(tree)
     node = host(root)
-    assert backend(observe(node)) == before
+    memories = memories_of(node)
+    assert backend(observe(node, memories=memories)) == before
     for gone in ("ports", ""):
         root.vanishes = f"{CLASS}/ibp0/{gone}".rstrip("/"), 0, ENOENT
-        node.readers.refresh()
-        assert [role.interface for role in observe(node).ports] == after
+        memories.readers.refresh()
+        ports = observe(node, memories=memories).ports
+        assert [role.interface for role in ports] == after
 
 
 def test_an_smi_sub_device_with_a_parent_is_not_hidden() -> None:

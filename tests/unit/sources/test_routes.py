@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from errno import EINVAL, EIO, ENODEV, ETIMEDOUT
 
 import pytest
@@ -264,7 +263,7 @@ def test_who_needs_no_front_end_is_not_held() -> None:
     iwarp = nic(0, A) | {f"{HOME}/{A}/infiniband/mlx5_0/node_type": b"4: RNIC\n"}
     for devices in (NICS | hca("ibp0", "0000:1b:00.0"), iwarp, hca("ibp0", A)):
         assert isinstance(observe(host(Kernel(devices, pod))).rdma, Seen)
-    named = observe(replace(host(Kernel(NICS, pod, errors={IPV4: EIO})), backend=("mlx5_1",)))
+    named = observe(host(Kernel(NICS, pod, errors={IPV4: EIO}))._replace(backend=("mlx5_1",)))
     assert [role.interface for role in named.ports if role.backend] == ["mlx5_1"]
 
 

@@ -15,9 +15,10 @@ from agent.infiniband.exploration import Exploration, as_json, loaded
 from agent.model import Absent, Failed, IbNeighbor, Link, Neighbor, Reading, Seen
 from agent.snapshot.tree import MemoryStore, Tree
 from agent.sources import ib as source
-from agent.sysfs.worker import DeviceReaders, InlineWorker
+from agent.sysfs.worker import InlineWorker
 from tests.support.devices import PORT, assign, ib
 from tests.support.sas import CABLES, Administrator
+from tests.support.sources import Ports, memories_of
 
 ADMINISTRATOR = Administrator(*CABLES)
 PLACE = {"lid": "0x16", "sm_lid": "0x9", "sm_sl": "2", "pkeys/0": "0xffff"}
@@ -40,10 +41,13 @@ def reading(
         for name, text in (PLACE | (place or {}) if number == 0 else PLACE).items()
         if text is not None
     }
-    readers = DeviceReaders(worker=InlineWorker)
     tree = Tree(MemoryStore(files), {})
-    host = Host(tree, lambda: 0.0, explore=explore, subnet_readers=readers)
-    return source.explore(host, assign([ib("ibp0", 0), ib("ibp1", 1)]), Seen(links))
+    host = Host(tree, lambda: 0.0, explore=explore, worker=InlineWorker)
+    return explored(host, assign([ib("ibp0", 0), ib("ibp1", 1)]), Seen(links))
+
+
+def explored(host: Host, ports: Ports, links: Seen[Any] | Failed) -> Reading[Any]:
+    return source.explore(host, ports, memories_of(host), links)
 
 
 def texts(read: Reading[Any]) -> list[str]:
@@ -79,7 +83,7 @@ def test_without_a_leaf_there_is_nothing_above(links: tuple[Link, ...]) -> None:
 
 def test_a_source_that_failed_has_no_leaves() -> None:
     host = Host(Tree(MemoryStore({}), {}), lambda: 0.0, explore=ADMINISTRATOR.explore)
-    assert source.explore(host, (), Failed("no library")).outcome == Failed("no library")
+    assert explored(host, (), Failed("no library")).outcome == Failed("no library")
 
 
 @pytest.mark.parametrize(
@@ -111,9 +115,9 @@ def test_a_port_that_is_not_active_asks_nobody() -> None:
         Tree(MemoryStore({}), {}),
         lambda: 0.0,
         explore=ADMINISTRATOR.explore,
-        subnet_readers=DeviceReaders(worker=InlineWorker),
+        worker=InlineWorker,
     )
-    assert isinstance(source.explore(host, ports, Seen((link("ibp0"),))).outcome, Failed)
+    assert isinstance(explored(host, ports, Seen((link("ibp0"),))).outcome, Failed)
 
 
 def test_a_failed_exploration_is_one_line() -> None:

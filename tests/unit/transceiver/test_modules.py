@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +100,7 @@ def test_without_privilege_there_is_one_line(repository: Path) -> None:
 
 def test_a_capture_without_privilege_says_so(repository: Path, tmp_path: Path) -> None:
     """What else was read is captured, and the replay has the same line."""
-    host = replace(replay(str(repository / "sysfs_fixtures" / ROCE)), modules=refused)
+    host = replay(str(repository / "sysfs_fixtures" / ROCE))._replace(modules=refused)
     journal, _ = record(host, modules=True)
     assert summary(anonymize(journal)).endswith(f", --modules ({AS_NOBODY})")
     write_folder(entries(journal), str(tmp_path / "node"))
@@ -177,7 +176,7 @@ def test_a_malformed_answer_is_one_line(repository: Path, modules: Any) -> None:
 
 
 def captured(repository: Path, folder: Path, *, anonymized: bool = False) -> str:
-    host = replace(replay(str(repository / "sysfs_fixtures" / ROCE)), modules=asked)
+    host = replay(str(repository / "sysfs_fixtures" / ROCE))._replace(modules=asked)
     journal, _ = record(host, modules=True)
     journal = anonymize(journal) if anonymized else journal
     write_folder(entries(journal), str(folder))
