@@ -13,7 +13,6 @@ are no texts here, since typing.NamedTuple compiles each text at every start.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
@@ -29,11 +28,22 @@ T = TypeVar("T")
 BRIDGE, ROUTER = 1 << 2, 1 << 4  # System Capabilities, IEEE Std 802.1AB-2016, Table 8-4
 
 
-@dataclass(frozen=True, slots=True)
 class Seen(Generic[T]):
     """The source was read and found `value`."""
 
-    value: T
+    __slots__ = __match_args__ = ("value",)
+
+    def __init__(self, value: T) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Seen) and self.value == other.value
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+    def __repr__(self) -> str:
+        return f"Seen({self.value!r})"
 
 
 class Absent(NamedTuple):
