@@ -14,9 +14,19 @@ if TYPE_CHECKING:
     from agent.snapshot.anonymize import Names
     from agent.snapshot.tree import SnapshotFiles
 
+NO_MODULES = "the snapshot has no modules: bwagent capture --modules"
+
 
 class Recording(Protocol):
     """The results of one source's I/O: recorded from a Host, or loaded from a snapshot."""
+
+    @classmethod
+    def record(cls, host: Host) -> tuple[Self, dict[str, Any]]:
+        """Return an empty recording, and the fields of a Host that query `host` and fill it."""
+
+    @classmethod
+    def load(cls, files: SnapshotFiles, facts: Mapping[str, Any], /) -> Self:
+        """Load the recording; `facts` is host.json. Raises Malformed."""
 
     def replayed(self) -> dict[str, Any]:
         """Return the fields of a Host that replay the results."""

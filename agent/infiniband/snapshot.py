@@ -52,6 +52,45 @@ class RecordedSmps(Recording):
         self.answers, self.of_sa = answers or {}, of_sa or {}
         self.of_tiers, self.of_perf = of_tiers or {}, of_perf or {}
 
+    @classmethod
+    def record(cls, host: Host) -> tuple[Self, dict[str, Any]]:
+        """Return an empty record, and the fields of a Host that query `host` and fill it."""
+        recorded = cls()
+
+        def recording(ask: Callable[..., Json], entries: Entries) -> Callable[..., Json]:
+            def asked(ports: Sequence[Any]) -> Json:
+                answer = ask(ports)
+                with suppress(Malformed):  # the source reports it
+                    entries.update(by_port(answer))
+                return answer
+
+            return asked
+
+        fields: dict[str, Any] = {
+            "ask_smp": recording(host.ask_smp, recorded.answers),
+            "ask_sa": recording(host.ask_sa, recorded.of_sa),
+        }
+        if host.ask_perf:
+            fields["ask_perf"] = recording(host.ask_perf, recorded.of_perf)
+        if explore := host.explore:
+            fields["explore"] = lambda ports, _, known: explore(ports, recorded.of_tiers, known)
+        return recorded, fields
+
+    @classmethod
+    def load(cls, files: SnapshotFiles, _facts: Mapping[str, Any]) -> Self:
+        """Load the record; raises Malformed for a file without the entry of a port."""
+        names = [f"{SA_FOLDER}/{name}" for name in files.names(SA_FOLDER) if name.endswith(".json")]
+        of_sa = _loaded((path, files.json(path)) for path in names if path != TIERS)
+        recorded = (files.json(TIERS) or {}).get("ports", ())
+        if not isinstance(recorded, list | tuple):
+            raise Malformed(f"{TIERS}: 'ports' is no list")
+        of_tiers = _loaded((TIERS, entry) for entry in recorded)
+        smps, counters = (
+            _loaded((path := f"{folder}/{name}", files.json(path)) for name in files.names(folder))
+            for folder in (FOLDER, PERF_FOLDER)
+        )
+        return cls(smps, of_sa, of_tiers, counters)
+
     def replayed(self) -> dict[str, Any]:
         """Return the fields of a Host that replay this record."""
         fields = {"ask_smp": self.ask_smp, "ask_sa": self.ask_sa, "explore": self.explore}
@@ -124,45 +163,6 @@ class RecordedSmps(Recording):
 
 def _entries(recorded: Entries, ports: Iterable[Address]) -> Json:
     return {"ports": [recorded[port] for port in ports if port in recorded]}
-
-
-def record(host: Host) -> tuple[RecordedSmps, dict[str, Any]]:
-    """Return an empty record, and the fields of a Host that query `host` and fill the record."""
-    recorded = RecordedSmps()
-
-    def recording(ask: Callable[..., Json], entries: Entries) -> Callable[..., Json]:
-        def asked(ports: Sequence[Any]) -> Json:
-            answer = ask(ports)
-            with suppress(Malformed):  # the source reports it
-                entries.update(by_port(answer))
-            return answer
-
-        return asked
-
-    fields: dict[str, Any] = {
-        "ask_smp": recording(host.ask_smp, recorded.answers),
-        "ask_sa": recording(host.ask_sa, recorded.of_sa),
-    }
-    if host.ask_perf:
-        fields["ask_perf"] = recording(host.ask_perf, recorded.of_perf)
-    if explore := host.explore:
-        fields["explore"] = lambda ports, _, known: explore(ports, recorded.of_tiers, known)
-    return recorded, fields
-
-
-def load(files: SnapshotFiles, _facts: Mapping[str, Any]) -> RecordedSmps:
-    """Load the record; raises Malformed for a file without the entry of a port."""
-    names = [f"{SA_FOLDER}/{name}" for name in files.names(SA_FOLDER) if name.endswith(".json")]
-    of_sa = _loaded((path, files.json(path)) for path in names if path != TIERS)
-    recorded = (files.json(TIERS) or {}).get("ports", ())
-    if not isinstance(recorded, list | tuple):
-        raise Malformed(f"{TIERS}: 'ports' is no list")
-    of_tiers = _loaded((TIERS, entry) for entry in recorded)
-    smps, counters = (
-        _loaded((path := f"{folder}/{name}", files.json(path)) for name in files.names(folder))
-        for folder in (FOLDER, PERF_FOLDER)
-    )
-    return RecordedSmps(smps, of_sa, of_tiers, counters)
 
 
 def _loaded(documents: Iterable[tuple[str, Any]]) -> Entries:

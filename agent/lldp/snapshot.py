@@ -67,6 +67,48 @@ class RecordedLldp(Recording):
         self.received, self.failed, self.flags = received or {}, failed or {}, flags or {}
         self.listening = listening
 
+    @classmethod
+    def record(cls, host: Host) -> tuple[Self, dict[str, Any]]:
+        """Return an empty record, and the fields of a Host that query `host` and fill it."""
+        recorded = cls(listening=host.lldp_neighbors is not None)
+        fields: dict[str, Any] = {
+            "private_flags": partial(recorded.query_flags, host.private_flags)
+        }
+        if host.lldp_neighbors:
+            fields["lldp_neighbors"] = partial(recorded.query_neighbors, host.lldp_neighbors)
+        return recorded, fields
+
+    @classmethod
+    def load(cls, files: SnapshotFiles, facts: Mapping[str, Any]) -> Self:
+        """Load the record; `facts` is host.json. Raises Malformed for malformed private flags."""
+        flags = facts.get(FLAGS, {})
+        if not isinstance(flags, dict) or not all(isinstance(of, dict) for of in flags.values()):
+            raise Malformed(f"host.json: {FLAGS!r} is no object of objects")
+        recorded = cls(flags=dict(flags), listening=files.has_folder(FOLDER))
+        for name in files.names(FOLDER):
+            netdev, _, suffix = name.rpartition(".")
+            if suffix not in {"pcap", "pcapng"}:
+                continue
+            from agent.lldp import pcap
+            from agent.lldp.frame import drop_reason
+
+            path = f"{FOLDER}/{name}"
+            frames: list[Frame] = []
+            try:
+                data = files.read(path, pcap.MAX_SIZE)
+                frames, fault = pcap.read(netdev, data)
+                fault = "no frame in the file" if pcap.is_empty(data) else fault
+            except Malformed as error:
+                fault = str(error).removeprefix(f"{path}: ")
+            except Unavailable as error:
+                raise Unavailable(f"{path}: {error}") from error
+            # by a packet socket
+            passed = [frame for frame in frames if not drop_reason(frame.data)]
+            recorded.received.setdefault(netdev, []).extend(passed)
+            if fault:
+                recorded.failed[netdev] = f"{path}: {fault}"
+        return recorded
+
     def replayed(self) -> dict[str, Any]:
         """Return the fields of a Host that replay this record."""
         fields: dict[str, Any] = {"private_flags": self.private_flags}
@@ -133,45 +175,6 @@ class RecordedLldp(Recording):
             if frames:
                 files[f"{FOLDER}/{netdev}.pcap"] = pcap.write(frames)
         return files
-
-
-def record(host: Host) -> tuple[RecordedLldp, dict[str, Any]]:
-    """Return an empty record, and the fields of a Host that query `host` and fill the record."""
-    recorded = RecordedLldp(listening=host.lldp_neighbors is not None)
-    fields: dict[str, Any] = {"private_flags": partial(recorded.query_flags, host.private_flags)}
-    if host.lldp_neighbors:
-        fields["lldp_neighbors"] = partial(recorded.query_neighbors, host.lldp_neighbors)
-    return recorded, fields
-
-
-def load(files: SnapshotFiles, facts: Mapping[str, Any]) -> RecordedLldp:
-    """Load the record; `facts` is host.json. Raises Malformed for malformed private flags."""
-    flags = facts.get(FLAGS, {})
-    if not isinstance(flags, dict) or not all(isinstance(of, dict) for of in flags.values()):
-        raise Malformed(f"host.json: {FLAGS!r} is no object of objects")
-    recorded = RecordedLldp(flags=dict(flags), listening=files.has_folder(FOLDER))
-    for name in files.names(FOLDER):
-        netdev, _, suffix = name.rpartition(".")
-        if suffix not in {"pcap", "pcapng"}:
-            continue
-        from agent.lldp import pcap
-        from agent.lldp.frame import drop_reason
-
-        path = f"{FOLDER}/{name}"
-        frames: list[Frame] = []
-        try:
-            data = files.read(path, pcap.MAX_SIZE)
-            frames, fault = pcap.read(netdev, data)
-            fault = "no frame in the file" if pcap.is_empty(data) else fault
-        except Malformed as error:
-            fault = str(error).removeprefix(f"{path}: ")
-        except Unavailable as error:
-            raise Unavailable(f"{path}: {error}") from error
-        passed = [frame for frame in frames if not drop_reason(frame.data)]  # by a packet socket
-        recorded.received.setdefault(netdev, []).extend(passed)
-        if fault:
-            recorded.failed[netdev] = f"{path}: {fault}"
-    return recorded
 
 
 def _anonymized(frame: Frame, names: Names) -> Frame | None:

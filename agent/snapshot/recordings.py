@@ -1,29 +1,29 @@
 """The recordings of what is no file: one part for each source that does I/O of its own.
 
-Those of neighbors, NICs and transceiver modules are in the folders of their protocols. The daemon
-loads none of them.
+Those of neighbors are in the folders of their protocols. The daemon loads none of them.
 
 routes.json    `ip -j route show table main`, and the same with `-6`, in one list; of a route only
                `dst`, `dev`, `nexthops`, `metric`, `type` and `family` (4 or 6) count
 nvml.json      answer of the helper (agent/nvml/library.py, query)
+nics.json      answer of the helper (agent/nic/query.py); in its place a capture by capture.sh has
+               what programs print (agent/nic/tools.py)
+modules.json   answer of the helper (agent/transceiver/query.py)
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from agent.errors import Malformed
 from agent.host import Host
-from agent.infiniband import snapshot as ib_snapshot
-from agent.lldp import snapshot as lldp_snapshot
-from agent.nic.snapshot import RecordedNics
-from agent.recorded_answer import RecordedAnswer, Recording
+from agent.infiniband.snapshot import RecordedSmps
+from agent.lldp.snapshot import RecordedLldp
+from agent.recorded_answer import NO_MODULES, RecordedAnswer, Recording
 from agent.snapshot.tree import SnapshotFiles
 from agent.sysfs import parse
 from agent.sysfs.front_end import Hop
-from agent.transceiver.snapshot import RecordedModules
 
 if TYPE_CHECKING:  # its expressions are compiled, for an anonymized capture only
     from typing import Self
@@ -34,6 +34,8 @@ if TYPE_CHECKING:  # its expressions are compiled, for an anonymized capture onl
 ROUTES = "routes.json"
 MAX_ROUTES = 100_000
 MAX_METRIC = 0xFFFFFFFF
+SERIALS = {True: slice(68, 84), False: slice(38, 54)}  # of page 00h; True: SFF-8636, else CMIS
+CUSTOM = 96  # octets 224 to 255 of page 00h are the vendor's own
 
 
 class RecordedRoutes(Recording):
@@ -139,31 +141,80 @@ def _anonymized(value: Any, names: Names) -> Any:
     return names.text(value) if isinstance(value, str) else value
 
 
+class RecordedNics(RecordedAnswer):
+    """The answer of the drivers; without one a replay has no NICs to ask about."""
+
+    file: ClassVar[str] = "nics.json"
+    field: ClassVar[str] = "ask_nics"
+
+    @classmethod
+    def load(cls, files: SnapshotFiles, _facts: Mapping[str, Any]) -> Self:
+        """Load the record; raises Malformed."""
+        answer = files.json(cls.file)
+        if answer is None and (files.has_folder("ethtool") or files.has_folder("devlink")):
+            from agent.nic import tools
+
+            answer = tools.answer(files)
+        return cls(answer)
+
+    def replayed(self) -> dict[str, Any]:
+        """Return the field of a Host that replays this record."""
+        return {self.field: None if self.answer is None else self.given}
+
+
+class RecordedModules(RecordedAnswer):
+    """The answer about the modules."""
+
+    file: ClassVar[str] = "modules.json"
+    field: ClassVar[str] = "modules"
+    absent: ClassVar[str] = NO_MODULES
+
+    @classmethod
+    def load(cls, files: SnapshotFiles, _facts: Mapping[str, Any]) -> Self:
+        """Load the record; raises Malformed."""
+        answer = files.json(cls.file)
+        if answer is not None:
+            from agent.transceiver.eeprom import loaded  # most snapshots have no modules
+
+            loaded(answer)
+        return cls(answer)
+
+    def anonymized(self, names: Names) -> Self:
+        """Return the record with replaced serial numbers, and without the vendors' own octets."""
+        if self.answer is None:
+            return self
+        from agent.transceiver.eeprom import LOWER, MODULES, QSFP, UPPER, loaded
+
+        modules = []
+        for module in loaded(self.answer):
+            pages = dict(module.pages)
+            if UPPER in pages:
+                octets = bytearray(pages[UPPER])
+                place = SERIALS[pages.get(LOWER, b"")[:1] in {bytes([kind]) for kind in QSFP}]
+                serial = octets[place].decode("ascii", "replace").strip(" \0")
+                octets[place] = f"{names.peer(serial, 'serial') if serial else '':16.16}".encode()
+                octets[CUSTOM:] = bytes(len(octets[CUSTOM:]))
+                pages[UPPER] = bytes(octets)
+            modules.append(module._replace(netdev=names.text(module.netdev), pages=pages))
+        return type(self)({"modules": MODULES.document(modules)})
+
+
 Recordings = dict[str, Recording]  # by the name of their source
 
 
-class SnapshotPart(NamedTuple):
-    """Functions that make the Recording of one source."""
-
-    # Returns an empty Recording, and the fields of a Host that query this host and fill it.
-    record: Callable[[Host], tuple[Recording, dict[str, Any]]]
-    # Loads it from the files and host.json; raises Malformed.
-    load: Callable[[SnapshotFiles, Mapping[str, Any]], Recording]
-
-
-PARTS = {
-    "rdma": SnapshotPart(RecordedRoutes.record, RecordedRoutes.load),
-    "lldp": SnapshotPart(lldp_snapshot.record, lldp_snapshot.load),
-    "ib": SnapshotPart(ib_snapshot.record, ib_snapshot.load),
-    "nvml": SnapshotPart(RecordedNvml.record, RecordedNvml.load),
-    "nics": SnapshotPart(RecordedNics.record, RecordedNics.load),
-    "modules": SnapshotPart(RecordedModules.record, RecordedModules.load),  # only if asked for
+PARTS: dict[str, type[Recording]] = {
+    "rdma": RecordedRoutes,
+    "lldp": RecordedLldp,
+    "ib": RecordedSmps,
+    "nvml": RecordedNvml,
+    "nics": RecordedNics,
+    "modules": RecordedModules,  # only if asked for
 }
 
 
 def load(files: SnapshotFiles, facts: Mapping[str, Any]) -> Recordings:
     """Load the recordings of a snapshot; `facts` is host.json. Raises Malformed."""
-    return {name: snapshot.load(files, facts) for name, snapshot in PARTS.items()}
+    return {name: part.load(files, facts) for name, part in PARTS.items()}
 
 
 def merged(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:

@@ -14,9 +14,9 @@ from typing import Any
 from agent.check import AS_ROOT, MAX_NAMED, Check, Step, absent, missing, there
 from agent.errors import Malformed, Unavailable
 from agent.model import Observation, Problem, ethernet_netdevs
+from agent.recorded_answer import NO_MODULES
 from agent.text import Json, listed, many
 from agent.transceiver.eeprom import Module, decode, loaded
-from agent.transceiver.snapshot import NOT_IN_IT
 
 Query = Callable[[Sequence[str]], Json]  # netdevs; returns {"modules": [...]}
 
@@ -65,8 +65,8 @@ def checks(observation: Observation, query: Query) -> Iterator[Check]:
     for problem in problems:
         if problem.text == AS_NOBODY:
             yield missing(Step.PRIVILEGE, AS_NOBODY, f"{AS_ROOT} {SUBJECT}")
-        elif problem.text == NOT_IN_IT:
-            yield absent(NOT_IN_IT)
+        elif problem.text == NO_MODULES:
+            yield absent(NO_MODULES)
         else:
             yield missing(Step.DRIVER, problem.text, "dmesg")
     unread: defaultdict[str, list[str]] = defaultdict(list)

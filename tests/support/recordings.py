@@ -9,11 +9,17 @@ from agent.infiniband.snapshot import RecordedSmps
 from agent.lldp.frame import Frame
 from agent.lldp.reception import LldpNeighbors
 from agent.lldp.snapshot import RecordedLldp
-from agent.nic.snapshot import RecordedNics
 from agent.snapshot.anonymize import Names
-from agent.snapshot.recordings import RecordedNvml, RecordedRoutes, Recordings, load, merged
+from agent.snapshot.recordings import (
+    RecordedModules,
+    RecordedNics,
+    RecordedNvml,
+    RecordedRoutes,
+    Recordings,
+    load,
+    merged,
+)
 from agent.snapshot.tree import SnapshotFiles, Store
-from agent.transceiver.snapshot import RecordedModules
 
 ROCE = {"link_layer": b"Ethernet\n", "state": b"4: ACTIVE\n", "rate": b"100 Gb/sec (4X EDR)\n"}
 IB = ROCE | {"link_layer": b"InfiniBand\n"}

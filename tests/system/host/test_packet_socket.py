@@ -19,7 +19,7 @@ from agent.lldp import pcap
 from agent.lldp.frame import MAX_LLDPDU, Frame, decode
 from agent.lldp.neighbors import NeighborTable
 from agent.lldp.packet_socket import MAX_FRAMES, Listener
-from agent.lldp.snapshot import load
+from agent.lldp.snapshot import RecordedLldp
 from agent.model import LldpNeighbor
 from agent.snapshot.tree import MemoryStore, SnapshotFiles
 from tests.support.lldp_frames import END, MAC, ethernet, identity, tlv
@@ -474,7 +474,7 @@ def test_a_replay_has_the_frames_that_were_received(
     node.call(listener.watch, ["eth0"])
     peer.send("wire0", *sent)
     captured = pcap.write([Frame("eth0", when, data) for when, data in enumerate(sent)])
-    replayed = load(SnapshotFiles(MemoryStore({"lldp/eth0.pcap": captured})), {})
+    replayed = RecordedLldp.load(SnapshotFiles(MemoryStore({"lldp/eth0.pcap": captured})), {})
     assert [frame.data for frame in replayed.received["eth0"]] == frames(listener, 6)
 
 

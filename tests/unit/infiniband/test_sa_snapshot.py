@@ -13,7 +13,7 @@ from agent.infiniband import sa
 from agent.infiniband.anonymize import anonymized, by_sa
 from agent.infiniband.devices import SubnetPort
 from agent.infiniband.smp import Exchange
-from agent.infiniband.snapshot import RecordedSmps, load, record
+from agent.infiniband.snapshot import RecordedSmps
 from agent.model import IbNeighbor
 from agent.snapshot.anonymize import Names
 from agent.snapshot.tree import MemoryStore, SnapshotFiles, Tree
@@ -35,11 +35,11 @@ def neighbor(entry: dict[str, Any]) -> IbNeighbor:
 def test_a_record_is_loaded_as_it_was() -> None:
     """The file is named after the port that asked."""
     host = Host(Tree(MemoryStore({}), {}), lambda: 0.0, ask_sa=lambda _ports: {"ports": [answer()]})
-    recorded, fields = record(host)
+    recorded, fields = RecordedSmps.record(host)
     assert fields["ask_sa"]([PORT]) == {"ports": [answer()]}
     files = {name: data for name, data in recorded.files().items() if data}
     assert [*files] == ["sa/mlx5_0-1.json"]
-    loaded = load(SnapshotFiles(MemoryStore(files)), {})
+    loaded = RecordedSmps.load(SnapshotFiles(MemoryStore(files)), {})
     assert loaded.replayed()["ask_sa"]([PORT, PORT._replace(number=2)]) == {"ports": [answer()]}
 
 
@@ -53,7 +53,7 @@ def test_a_record_is_loaded_as_it_was() -> None:
 def test_a_record_of_another_lid_is_no_answer(lid: int, error: str | None, text: str) -> None:
     """The port moved between: the link of the LID that it had may be any port's now."""
     files = {"sa/mlx5_0-1.json": json.dumps(answer()).encode()}
-    loaded = load(SnapshotFiles(MemoryStore(files)), {})
+    loaded = RecordedSmps.load(SnapshotFiles(MemoryStore(files)), {})
     [found] = loaded.ask_sa([PORT._replace(lid=lid)])["ports"]
     assert (found["error"], found["text"]) == (error, text)
     assert bool(found["exchanges"]) == (error is None)
@@ -63,7 +63,7 @@ def test_a_record_of_another_lid_is_no_answer(lid: int, error: str | None, text:
 def test_a_record_without_its_lid_is_left_to_the_decoder(exchanges: Any) -> None:
     """It says what is wrong with it."""
     files = {"sa/mlx5_0-1.json": json.dumps(answer(exchanges=exchanges)).encode()}
-    loaded = load(SnapshotFiles(MemoryStore(files)), {})
+    loaded = RecordedSmps.load(SnapshotFiles(MemoryStore(files)), {})
     assert loaded.ask_sa([PORT])["ports"] == [answer(exchanges=exchanges)]
 
 
@@ -101,7 +101,7 @@ ASKED = [ADMINISTRATOR.port("leaf1")]
 def explored() -> RecordedSmps:
     """The record of an exploration."""
     root = Tree(MemoryStore({}), {})
-    recorded, fields = record(Host(root, lambda: 0.0, explore=ADMINISTRATOR.explore))
+    recorded, fields = RecordedSmps.record(Host(root, lambda: 0.0, explore=ADMINISTRATOR.explore))
     assert fields["explore"](ASKED, None, {}) == ADMINISTRATOR.explore(ASKED)
     return recorded
 
@@ -110,13 +110,13 @@ def reloaded(recorded: RecordedSmps) -> RecordedSmps:
     """The record as it is loaded from its files."""
     files = {name: data for name, data in recorded.files().items() if data}
     assert [*files] == ["sa/tiers.json"]
-    return load(SnapshotFiles(MemoryStore(files)), {})
+    return RecordedSmps.load(SnapshotFiles(MemoryStore(files)), {})
 
 
 def test_an_exploration_replays_to_the_same_tiers() -> None:
     """Its questions are in a file of their own; a host that does not explore has no such field."""
     assert reloaded(explored()).replayed()["explore"](ASKED) == ADMINISTRATOR.explore(ASKED)
-    assert "explore" not in record(Host(Tree(MemoryStore({}), {}), lambda: 0.0))[1]
+    assert "explore" not in RecordedSmps.record(Host(Tree(MemoryStore({}), {}), lambda: 0.0))[1]
 
 
 def test_an_anonymized_exploration_has_the_same_switches_under_other_names() -> None:
@@ -136,7 +136,7 @@ def test_an_anonymized_exploration_has_the_same_switches_under_other_names() -> 
 
 def test_an_exploration_without_records_is_not_recorded() -> None:
     with pytest.raises(Unavailable, match="ib-leaf1 port 1: not-recorded"):
-        load(SnapshotFiles(MemoryStore({})), {}).explore(ASKED)
+        RecordedSmps.load(SnapshotFiles(MemoryStore({})), {}).explore(ASKED)
 
 
 @pytest.mark.parametrize(
@@ -150,4 +150,4 @@ def test_an_exploration_without_records_is_not_recorded() -> None:
 def test_a_malformed_exploration_is_refused(content: Any, text: str) -> None:
     files = {"sa/tiers.json": json.dumps(content).encode()}
     with pytest.raises(Malformed, match=text):
-        load(SnapshotFiles(MemoryStore(files)), {})
+        RecordedSmps.load(SnapshotFiles(MemoryStore(files)), {})

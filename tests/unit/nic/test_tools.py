@@ -9,7 +9,7 @@ import pytest
 
 from agent.errors import Malformed
 from agent.nic.driver import LINK_STATES, Firmware, decode
-from agent.nic.snapshot import RecordedNics
+from agent.snapshot.recordings import RecordedNics
 from agent.snapshot.tree import MemoryStore, SnapshotFiles
 
 PCI = "0000:18:00.0"

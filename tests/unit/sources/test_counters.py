@@ -14,7 +14,7 @@ from agent.host import Host
 from agent.infiniband.bad_link import BadEnd, LinkErrors
 from agent.infiniband.devices import CounterPort
 from agent.infiniband.perf import PortReading
-from agent.infiniband.snapshot import load, record
+from agent.infiniband.snapshot import RecordedSmps
 from agent.model import Absent, Failed, IbNeighbor, Link, Neighbor, RdmaDevice, Reading, Seen
 from agent.snapshot.anonymize import Names
 from agent.snapshot.tree import MemoryStore, SnapshotFiles, Tree
@@ -117,7 +117,7 @@ def test_a_recording_replays_to_the_same_row_anonymized_too() -> None:
     """Nothing else of a reply is in an anonymized one: traffic counters, and what fills a MAD."""
     answer = entry(ONE, TWO, (99.0, refused("no-lid"), side(port=3)))
     host = Host(Tree(MemoryStore({}), {}), lambda: 0.0, ask_perf=lambda _ports: {"ports": [answer]})
-    recorded, fields = record(host)
+    recorded, fields = RecordedSmps.record(host)
     fields["ask_perf"](())
     names = Names()
     for record_of in (recorded, recorded.anonymized(names)):
@@ -126,7 +126,7 @@ def test_a_recording_replays_to_the_same_row_anonymized_too() -> None:
         device = json.loads(files[path])["device"]
         assert path == f"perf/{device}-1.json"
         port = CounterPort(device, 1, (device, 1), 3)
-        loaded = load(SnapshotFiles(MemoryStore(files)), {}).replayed()["ask_perf"]
+        loaded = RecordedSmps.load(SnapshotFiles(MemoryStore(files)), {}).replayed()["ask_perf"]
         assert loaded([port._replace(number=2)]) == {"ports": []}
         [replayed] = loaded([port])["ports"]
         expected = row(answer)

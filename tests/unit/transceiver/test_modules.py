@@ -14,6 +14,7 @@ from agent.check import Step, absent, missing
 from agent.errors import Malformed, Unavailable
 from agent.model import ethernet_netdevs
 from agent.output.table import _modules
+from agent.recorded_answer import NO_MODULES
 from agent.shell.doctor import lines
 from agent.snapshot.anonymize import anonymize
 from agent.snapshot.capture import entries, record, summary, write_folder
@@ -21,7 +22,6 @@ from agent.snapshot.replay import replay
 from agent.sources.observe import observe
 from agent.transceiver.modules import AS_NOBODY, NO_NETDEV, NOT_ASKED, checks, rows
 from agent.transceiver.modules import INFINIBAND as MLXLINK
-from agent.transceiver.snapshot import NOT_IN_IT
 from tests.support.transceivers import DR8, SR4
 
 ROCE, INFINIBAND = "bond-roce", "dgx-h100"
@@ -151,7 +151,7 @@ def test_modules_that_an_answer_lacks_are_one_line_of_doctor(repository: Path) -
 def test_doctor_of_a_capture_without_modules(repository: Path) -> None:
     """It is no fault of the node."""
     host = replay(str(repository / "sysfs_fixtures" / ROCE))
-    assert [*checks(observe(host), host.modules)] == [absent(NOT_IN_IT)]
+    assert [*checks(observe(host), host.modules)] == [absent(NO_MODULES)]
 
 
 def unavailable(_names: Sequence[str]) -> Any:
@@ -206,10 +206,10 @@ def test_an_anonymized_capture_has_other_serials(repository: Path, tmp_path: Pat
 
 def test_a_capture_without_modules_says_so(repository: Path) -> None:
     host = replay(str(repository / "sysfs_fixtures" / ROCE))
-    with pytest.raises(Unavailable, match=NOT_IN_IT):
+    with pytest.raises(Unavailable, match=NO_MODULES):
         host.modules(["eth0"])
     _, (problem,) = rows(observe(host), host.modules)
-    assert problem.text == NOT_IN_IT
+    assert problem.text == NO_MODULES
 
 
 def test_a_malformed_file_refuses_the_snapshot(repository: Path, tmp_path: Path) -> None:
