@@ -1,7 +1,7 @@
 """The metrics: values that the loop counts, the table of all metrics, and their exposition.
 
-docs/metrics.md shows the table, and a test holds the two equal. A metric of one data source is a
-row of that source; the metrics of the process come from prometheus_client.
+docs/metrics.md shows the table, and a test holds the two equal. The metrics of the process come
+from prometheus_client.
 
 A sample is the label values in the order of the row and a number; None is unknown and not exposed.
 An enumeration has one sample per word: 1 for the word that applies, 0 for the others. The reason
@@ -33,11 +33,11 @@ from prometheus_client.exposition import choose_encoder
 
 import agent
 from agent.helper.process import unended
-from agent.metric import COUNTER, GAUGE, OTHER, Metric, Sample, by_key, single
 from agent.model import Failed, IbNeighbor, Link, Observation, Seen
-from agent.nvml import domain
+from agent.nvml.decode import STATES
+from agent.nvml.domain import health_faults
 from agent.output.backend import ABSENT, AbsentPort, absent_ports, is_suspect, speed_gbps
-from agent.reasons import NeighborReason
+from agent.reasons import AcceleratorReason, NeighborReason
 from agent.sources import NAMES
 from agent.sources.left_out import left_out
 from agent.text import visible
@@ -47,6 +47,11 @@ if TYPE_CHECKING:  # agent.daemon comes later in the flow of data
 
 T = TypeVar("T")
 Family = CounterMetricFamily | GaugeMetricFamily
+# Label values in the row's order, and the value; None is unknown and has no series.
+Sample = tuple[tuple[str | None, ...], float | None]
+
+GAUGE, COUNTER = "gauge", "counter"
+OTHER = "other"  # label value for a word outside a metric's fixed list
 
 MAX_PORTS = 1024  # with a remembered state
 MAX_NEIGHBORS = 32  # series of one port
@@ -74,6 +79,26 @@ PROCESS = frozenset(
 )
 
 NONE: Mapping[str, Any] = MappingProxyType({})
+
+
+class Metric(NamedTuple, Generic[T]):
+    """A metric, and the function that computes its samples from a T."""
+
+    name: str  # in the text format 0.0.4: a counter ends with _total
+    kind: str  # GAUGE or COUNTER
+    text: str  # the HELP line
+    labels: tuple[str, ...]
+    samples: Callable[[T], Iterable[Sample]]
+
+
+def single(value: float | None) -> Iterable[Sample]:
+    """Return the sample of a metric without labels."""
+    return [((), value)]
+
+
+def by_key(values: Iterable[tuple[str, float]]) -> Iterable[Sample]:
+    """Return the samples of a metric with one label."""
+    return [((key,), value) for key, value in values]
 
 
 class Snapshot(NamedTuple):
@@ -308,10 +333,38 @@ def tier_answer(cycle: Cycle) -> Iterable[Sample]:
     return single(fabric.heard or None if fabric else None)
 
 
-def _of_observation(
-    samples: Callable[[Observation], Iterable[Sample]],
-) -> Callable[[Cycle], Iterable[Sample]]:
-    return lambda cycle: samples(cycle.observation)
+def accelerator_info(cycle: Cycle) -> Iterable[Sample]:
+    """Return the accelerator label's value; no sample without a value."""
+    value = cycle.observation.accelerator.value
+    return [((value,), 1)] if value else []
+
+
+def accelerator_missing(cycle: Cycle) -> Iterable[Sample]:
+    """Return one sample per AcceleratorReason."""
+    if not cycle.observation.is_asked("nvml"):
+        return []
+    reason = cycle.observation.accelerator.reason
+    return [((word,), word == reason) for word in AcceleratorReason]
+
+
+def gpus(cycle: Cycle) -> Iterable[Sample]:
+    """Count the GPUs in each fabric state (NVML_GPU_FABRIC_STATE_*), unless they are unknown."""
+    if not _has_gpus(cycle):
+        return []
+    states = Counter(gpu.state if gpu.state in STATES else OTHER for gpu in cycle.observation.gpus)
+    return [((state,), states[state]) for state in (*STATES, OTHER)]
+
+
+def gpus_unhealthy(cycle: Cycle) -> Iterable[Sample]:
+    """Count the GPUs with a fault in their fabric health; health changes no label."""
+    faulty = sum(bool(health_faults(gpu)) for gpu in cycle.observation.gpus)
+    return single(faulty if _has_gpus(cycle) else None)
+
+
+def _has_gpus(cycle: Cycle) -> bool:
+    """Return True if the GPUs were asked and have answered."""
+    seen = cycle.observation
+    return seen.is_asked("nvml") and not isinstance(seen.nvml, Failed)
 
 
 def _bytes(gigabits: float | None) -> float | None:
@@ -392,8 +445,15 @@ OBSERVED: tuple[Metric[Cycle], ...] = (
     Metric("bwagent_tier_answer_timestamp_seconds", GAUGE,
            "Time of their last answer, about all switches above or the daily one about the leaves.",
            (), tier_answer),
-    *(Metric(row.name, row.kind, row.text, row.labels, _of_observation(row.samples))
-      for row in domain.METRICS),
+    Metric("bwagent_accelerator_info", GAUGE,
+           "The NVLink domain, always 1.", ("domain",), accelerator_info),
+    Metric("bwagent_accelerator_missing", GAUGE,
+           "Reason for a missing NVLink domain: 1 for the reason that applies.",
+           ("reason",), accelerator_missing),
+    Metric("bwagent_gpus", GAUGE,
+           "GPUs by the state of their fabric registration.", ("fabric_state",), gpus),
+    Metric("bwagent_gpus_unhealthy", GAUGE,
+           "GPUs with a fault in their fabric health.", (), gpus_unhealthy),
     Metric("bwagent_source_success", GAUGE,
            "1 if the source could be read in the last observation; 0 also if no port with a link "
            "could be asked for want of a privilege, library or device file.",

@@ -44,7 +44,7 @@ MAX_UNCOVERED_LINES = 2647  # of the folder that once held all modules that do I
 # - helper imports what its verbs do in a process of their own;
 # - fleet judges snapshots, as Nodes, by the labels and the annotation that `run` would write.
 BASE = {
-    *("check", "encode", "errors", "exits", "facts", "folder", "ids", "limits", "metric", "model"),
+    *("check", "encode", "errors", "exits", "facts", "folder", "ids", "limits", "model"),
     *("grouped", "netlink", "node_description", "pace", "reasons", "recorded_answer"),
     *("revision", "text"),
 }

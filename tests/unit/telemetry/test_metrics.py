@@ -17,24 +17,28 @@ from prometheus_client.parser import text_string_to_metric_families
 from agent.infiniband.perf import Counters
 from agent.labels.render import Rendered
 from agent.memory import Fact
-from agent.metric import COUNTER, GAUGE, OTHER, Metric, Sample
 from agent.model import Failed, Gpu, IbNeighbor, Link, Neighbor, Problem, Seen
 from agent.output.backend import ABSENT
 from agent.reasons import HoldReason, NeighborReason
 from agent.sources import NAMES as SOURCES
 from agent.telemetry.metrics import (
     COUNTED,
+    COUNTER,
+    GAUGE,
     MAX_LABEL_LENGTH,
     MAX_NEIGHBORS,
     MAX_PORTS,
     OBSERVED,
+    OTHER,
     PHYSICAL_STATES,
     PORT_STATES,
     PROCESS,
     Exposition,
+    Metric,
     Metrics,
     OwnProcess,
     RowCollector,
+    Sample,
 )
 from tests.support.devices import eth, ib, plain, port
 from tests.support.documents import between
