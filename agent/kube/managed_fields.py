@@ -25,7 +25,7 @@ from agent.errors import Malformed
 from agent.facts import TIME, read
 from agent.kube import MANAGER
 from agent.kube.answers import objects, part
-from agent.labels.render import ROWS, keys_of, subject_of
+from agent.labels.render import keys_of, rows_of, subject_of
 from agent.labels.table import LABELS
 
 Node = Mapping[str, Any]  # the JSON object, of which its metadata is read
@@ -73,10 +73,7 @@ def labels_of(fields: Fields) -> dict[str, str]:
 def prefix_of(field: Field) -> str | None:
     """Return the prefix of a field of the table's shape, under any naming; None for any other."""
     prefix, _, name = field.key.rpartition("/")
-    if field.kind == ANNOTATION:
-        is_of_table = name in {OBSERVED, FABRIC}
-    else:
-        is_of_table = any(pattern.fullmatch(name) for _, _, pattern in ROWS)
+    is_of_table = name in {OBSERVED, FABRIC} if field.kind == ANNOTATION else any(rows_of(name))
     return prefix if prefix and is_of_table else None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,9 +18,9 @@ if TYPE_CHECKING:
     from agent.reasons import HoldReason
 
 
-# Of each row below a prefix: its family, and the pattern of a key without the prefix.
+# Of each row below a prefix: its family, and a key without the prefix, before and after `{if}`.
 ROWS = tuple(
-    (row, family, re.compile(re.escape(name).replace(r"\{if\}", "(?P<interface>.+)")))
+    (row, family, *name.partition("{if}"))
     for row, (family, slash, name) in ((row, row.key.partition("/")) for row in LABELS)
     if slash
 )
@@ -115,10 +114,20 @@ def subject_of(key: str, naming: Naming) -> Subject | None:
         return Subject(key, row, None, "ACC")
     prefix, _, name = key.partition("/")
     prefixes = {"P": naming.prefix, "IB": naming.ib_prefix}
-    for row, family, pattern in ROWS if prefix else ():
-        if prefixes[family] == prefix and (match := pattern.fullmatch(name)):
-            return Subject(key, row, match.groupdict().get("interface"), family)
+    if prefix and prefix in prefixes.values():
+        for row, family, interface in rows_of(name):
+            if prefixes[family] == prefix:
+                return Subject(key, row, interface, family)
     return None
+
+
+def rows_of(name: str) -> Iterator[tuple[Label, str, str | None]]:
+    """Yield the rows of a key without its prefix: row, family, and the interface in the key."""
+    for row, family, before, of_interface, after in ROWS:
+        if name.startswith(before) and name.endswith(after):
+            interface = name[len(before) : len(name) - len(after)]
+            if bool(interface) == bool(of_interface):
+                yield row, family, interface or None
 
 
 def is_taken(key: str, naming: Naming) -> bool:
