@@ -181,19 +181,25 @@ def _read_devices(host: Host, names: list[str], memories: Memories) -> list[Devi
         if name not in excluded
     }
     readings = _read_all(host, readers, jobs)
-    # Note which devices look like NVSwitch management functions, and read all again if that is new.
-    # One that is known to manage NVSwitches looks like it for as long as it is there.
+    # Note which devices look like NVSwitch management functions, and read on where that is new. One
+    # that is known to manage NVSwitches looks like it for as long as it is there.
     devices = [device for device, _ in readings.values()]
-    pattern, is_new = nvswitch_pattern(devices), False
+    pattern, more = nvswitch_pattern(devices), dict[str, Callable[[], DeviceReading]]()
     for device in devices:
         constants = readers.constants(device.name)
         is_like = device.name in pattern or device.nvswitch_management is True
         if device.ports and constants.get(PATTERN) is not is_like:
-            is_new |= is_like or any(port.link_layer != "Ethernet" for port in device.ports)
+            if is_like or PATTERN in constants:
+                more[device.name] = jobs[device.name]
+            elif any(port.link_layer != "Ethernet" for port in device.ports):
+                more[device.name] = partial(_with_counters, host, constants, readings[device.name])
             constants[PATTERN] = is_like
-    if is_new:
+    if more:
+        for name, (device, _) in readings.items():
+            kept = jobs[name] if device.failure else partial(readings.__getitem__, name)
+            more.setdefault(name, kept)
         readers.refresh()
-        readings = _read_all(host, readers, jobs)
+        readings = _read_all(host, readers, {name: more[name] for name in jobs})
     readings |= {name: (device, []) for name, device in excluded.items()}
     return [readings[name] for name in names]
 
@@ -248,6 +254,19 @@ def _read_device(host: Host, constants: Constants, routed: Routed, name: str) ->
     except Unavailable:
         return _blocked(host.root, name, constants)
     return device, reader.problems
+
+
+def _with_counters(host: Host, constants: Constants, reading: DeviceReading) -> DeviceReading:
+    """Read the counters of a device that was not known to have any when it was read."""
+    (device, problems), reader = reading, Reader(host.root, SOURCE)
+    try:
+        ports = [
+            port._replace(link_downed=_link_downed(reader, device, port.number))
+            for port in device.ports
+        ]
+    except Unavailable:
+        return _blocked(host.root, device.name, constants)
+    return device._replace(ports=tuple(ports)), problems + reader.problems
 
 
 def _blocked(root: Root, name: str, constants: Constants) -> DeviceReading:
@@ -440,7 +459,6 @@ def _ports(
         rate_text = reader.text(f"{path}/rate")
         of_card = reader.decisive if layer == "InfiniBand" else reader
         has_smi = of_card.value(f"{path}/has_smi", parse.number)
-        counter = f"{path}/counters/link_downed"
         yield RdmaPort(
             number,
             link_layer=layer,
@@ -450,7 +468,13 @@ def _ports(
             rate_gbps=reader.parsed(f"{path}/rate", rate_text, parse.rate),
             port_guid=of_card.value(f"{path}/gids/0", parse.gid_guid),
             has_smi=None if has_smi is None else bool(has_smi),
-            link_downed=reader.value(counter, parse.counter) if has_counters else None,
+            link_downed=_link_downed(reader, device, number) if has_counters else None,
             netdev=netdev,
             legs=legs,
         )
+
+
+def _link_downed(reader: Reader, device: RdmaDevice, number: int) -> int | None:
+    return reader.value(
+        f"{CLASS}/{device.name}/ports/{number}/counters/link_downed", parse.counter
+    )

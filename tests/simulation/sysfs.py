@@ -315,12 +315,10 @@ class Kept:
         self, sysfs: Sysfs, name: str, constants: dict[Any, Any], job: Callable[[], Any]
     ) -> Any:
         """Return the facts of a device: read them unless its files are as they were."""
-        if sysfs.faults:
+        given = [one for one in getattr(job, "args", ()) if isinstance(one, frozenset | tuple)]
+        if sysfs.faults or not given:  # a job that is given nothing but a name reads no file
             return job()
-        inputs = (
-            dict(constants),
-            *(one for one in getattr(job, "args", ()) if isinstance(one, frozenset)),
-        )
+        inputs = dict(constants), *given
         kept = self.devices.get(name)
         if kept and kept.inputs == inputs and sysfs.has(kept.asked):
             return kept.facts
