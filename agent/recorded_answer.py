@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from agent.errors import Unavailable
 from agent.text import Json, as_json
@@ -17,19 +17,22 @@ if TYPE_CHECKING:
 NO_MODULES = "the snapshot has no modules: bwagent capture --modules"
 
 
-class Recording(Protocol):
+class Recording:
     """The results of one source's I/O: recorded from a Host, or loaded from a snapshot."""
 
     @classmethod
     def record(cls, host: Host) -> tuple[Self, dict[str, Any]]:
         """Return an empty recording, and the fields of a Host that query `host` and fill it."""
+        raise NotImplementedError
 
     @classmethod
     def load(cls, files: SnapshotFiles, facts: Mapping[str, Any], /) -> Self:
         """Load the recording; `facts` is host.json. Raises Malformed."""
+        raise NotImplementedError
 
     def replayed(self) -> dict[str, Any]:
         """Return the fields of a Host that replay the results."""
+        raise NotImplementedError
 
     def newest(self) -> float | None:
         """Return the time of the newest result in seconds since the epoch; None: it has none."""
@@ -37,6 +40,7 @@ class Recording(Protocol):
 
     def anonymized(self, names: Names) -> Self:
         """Return the recording with replaced names."""
+        raise NotImplementedError
 
     def facts(self) -> dict[str, Any]:
         """Return its entries of host.json."""
@@ -44,6 +48,7 @@ class Recording(Protocol):
 
     def files(self) -> dict[str, bytes | None]:
         """Return its files in a snapshot by path; None is a folder."""
+        raise NotImplementedError
 
 
 class RecordedAnswer(Recording):
