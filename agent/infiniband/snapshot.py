@@ -94,7 +94,7 @@ class RecordedSmps(Recording):
     def replayed(self) -> dict[str, Any]:
         """Return the fields of a Host that replay this record."""
         fields = {"ask_smp": self.ask_smp, "ask_sa": self.ask_sa, "explore": self.explore}
-        return fields | {"ask_perf": self.ask_perf}
+        return fields | ({"ask_perf": self.ask_perf} if self.of_perf else {})
 
     def ask_smp(self, ports: Sequence[Address]) -> Json:
         """Return the entries of these ports, without those that were not recorded."""

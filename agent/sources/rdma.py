@@ -475,6 +475,4 @@ def _ports(
 
 
 def _link_downed(reader: Reader, device: RdmaDevice, number: int) -> int | None:
-    return reader.value(
-        f"{CLASS}/{device.name}/ports/{number}/counters/link_downed", parse.counter
-    )
+    return reader.value(f"{CLASS}/{device.name}/ports/{number}/counters/link_downed", parse.counter)
