@@ -97,8 +97,9 @@ def test_the_table_of_hold_reasons(repository: Path, update_golden: bool) -> Non
 
 
 def test_the_readme_is_short(repository: Path) -> None:
-    """The README is read in two minutes; the rest stands in docs/."""
-    assert len((repository / "README.md").read_text().splitlines()) <= 150
+    """The README is read in two minutes; the rest stands in docs/. A row of a table is no prose."""
+    lines = (repository / "README.md").read_text().splitlines()
+    assert sum(not line.startswith("|") for line in lines) <= 113
 
 
 def test_every_command_is_in_the_readme(repository: Path) -> None:
