@@ -8,8 +8,8 @@ Invariants:
 
 Rates are in Gb/s, netdev speeds in Mb/s as in the kernel, GUIDs are 16 lower-case hex digits.
 Types are named tuples, since each frozen dataclass adds half a millisecond to every start. `Seen`
-is a dataclass: of a generic named tuple mypy forgets the parameter after isinstance. Annotations
-are no texts here, since typing.NamedTuple compiles each text at every start.
+is none: of a generic named tuple mypy forgets the parameter after isinstance. Annotations are no
+texts here, since typing.NamedTuple compiles each text at every start.
 """
 
 from collections.abc import Iterable, Mapping
