@@ -21,8 +21,8 @@ class Recording:
     """The results of one source's I/O: recorded from a Host, or loaded from a snapshot."""
 
     @classmethod
-    def record(cls, host: Host) -> tuple[Self, dict[str, Any]]:
-        """Return an empty recording, and the fields of a Host that query `host` and fill it."""
+    def record(cls, host: Host) -> tuple[Self, Host]:
+        """Return an empty recording, and the host with I/O that fills it."""
         raise NotImplementedError
 
     @classmethod
@@ -30,8 +30,8 @@ class Recording:
         """Load the recording; `facts` is host.json. Raises Malformed."""
         raise NotImplementedError
 
-    def replayed(self) -> dict[str, Any]:
-        """Return the fields of a Host that replay the results."""
+    def replayed(self, host: Host) -> Host:
+        """Return the host with I/O that replays the results."""
         raise NotImplementedError
 
     def newest(self) -> float | None:
@@ -62,8 +62,8 @@ class RecordedAnswer(Recording):
         self.answer = answer  # None: it was not asked for, or not given
 
     @classmethod
-    def record(cls, host: Host) -> tuple[Self, dict[str, Any]]:
-        """Return an empty record, and the field of a Host that queries `host` and fills it."""
+    def record(cls, host: Host) -> tuple[Self, Host]:
+        """Return an empty record, and the host with I/O that fills it."""
         recorded, ask = cls(), getattr(host, cls.field)
 
         def asked(*subjects: Any) -> Json:
@@ -71,16 +71,18 @@ class RecordedAnswer(Recording):
             recorded.answer = answer
             return answer
 
-        return recorded, {cls.field: asked} if ask else {}
+        fields: dict[str, Any] = {cls.field: asked if ask else None}
+        return recorded, host._replace(**fields)
 
     @classmethod
     def load(cls, files: SnapshotFiles, _facts: Mapping[str, Any]) -> Self:
         """Load the record; raises Malformed if the file is not a JSON object."""
         return cls(files.json(cls.file))
 
-    def replayed(self) -> dict[str, Any]:
-        """Return the fields of a Host that replay this record."""
-        return {self.field: self.given}
+    def replayed(self, host: Host) -> Host:
+        """Return the host with I/O that replays this record."""
+        fields: dict[str, Any] = {self.field: self.given}
+        return host._replace(**fields)
 
     def given(self, *_subjects: Any) -> Json:
         """Return the answer; raises Unavailable if there is none."""

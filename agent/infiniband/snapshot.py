@@ -53,8 +53,8 @@ class RecordedSmps(Recording):
         self.of_tiers, self.of_perf = of_tiers or {}, of_perf or {}
 
     @classmethod
-    def record(cls, host: Host) -> tuple[Self, dict[str, Any]]:
-        """Return an empty record, and the fields of a Host that query `host` and fill it."""
+    def record(cls, host: Host) -> tuple[Self, Host]:
+        """Return an empty record, and the host with I/O that fills it."""
         recorded = cls()
 
         def recording(ask: Callable[..., Json], entries: Entries) -> Callable[..., Json]:
@@ -66,15 +66,15 @@ class RecordedSmps(Recording):
 
             return asked
 
-        fields: dict[str, Any] = {
-            "ask_smp": recording(host.ask_smp, recorded.answers),
-            "ask_sa": recording(host.ask_sa, recorded.of_sa),
-        }
-        if host.ask_perf:
-            fields["ask_perf"] = recording(host.ask_perf, recorded.of_perf)
         if explore := host.explore:
-            fields["explore"] = lambda ports, _, known: explore(ports, recorded.of_tiers, known)
-        return recorded, fields
+            host = host._replace(
+                explore=lambda ports, _, known: explore(ports, recorded.of_tiers, known)
+            )
+        return recorded, host._replace(
+            ask_smp=recording(host.ask_smp, recorded.answers),
+            ask_sa=recording(host.ask_sa, recorded.of_sa),
+            ask_perf=recording(host.ask_perf, recorded.of_perf) if host.ask_perf else None,
+        )
 
     @classmethod
     def load(cls, files: SnapshotFiles, _facts: Mapping[str, Any]) -> Self:
@@ -91,10 +91,14 @@ class RecordedSmps(Recording):
         )
         return cls(smps, of_sa, of_tiers, counters)
 
-    def replayed(self) -> dict[str, Any]:
-        """Return the fields of a Host that replay this record."""
-        fields = {"ask_smp": self.ask_smp, "ask_sa": self.ask_sa, "explore": self.explore}
-        return fields | ({"ask_perf": self.ask_perf} if self.of_perf else {})
+    def replayed(self, host: Host) -> Host:
+        """Return the host with I/O that replays this record."""
+        return host._replace(
+            ask_smp=self.ask_smp,
+            ask_sa=self.ask_sa,
+            explore=self.explore,
+            ask_perf=self.ask_perf if self.of_perf else None,
+        )
 
     def ask_smp(self, ports: Sequence[Address]) -> Json:
         """Return the entries of these ports, without those that were not recorded."""

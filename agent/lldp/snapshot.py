@@ -68,15 +68,13 @@ class RecordedLldp(Recording):
         self.listening = listening
 
     @classmethod
-    def record(cls, host: Host) -> tuple[Self, dict[str, Any]]:
-        """Return an empty record, and the fields of a Host that query `host` and fill it."""
-        recorded = cls(listening=host.lldp_neighbors is not None)
-        fields: dict[str, Any] = {
-            "private_flags": partial(recorded.query_flags, host.private_flags)
-        }
-        if host.lldp_neighbors:
-            fields["lldp_neighbors"] = partial(recorded.query_neighbors, host.lldp_neighbors)
-        return recorded, fields
+    def record(cls, host: Host) -> tuple[Self, Host]:
+        """Return an empty record, and the host with I/O that fills it."""
+        recorded, neighbors = cls(listening=host.lldp_neighbors is not None), host.lldp_neighbors
+        if neighbors:
+            neighbors = partial(recorded.query_neighbors, neighbors)
+        flags = partial(recorded.query_flags, host.private_flags)
+        return recorded, host._replace(lldp_neighbors=neighbors, private_flags=flags)
 
     @classmethod
     def load(cls, files: SnapshotFiles, facts: Mapping[str, Any]) -> Self:
@@ -109,14 +107,14 @@ class RecordedLldp(Recording):
                 recorded.failed[netdev] = f"{path}: {fault}"
         return recorded
 
-    def replayed(self) -> dict[str, Any]:
-        """Return the fields of a Host that replay this record."""
-        fields: dict[str, Any] = {"private_flags": self.private_flags}
-        if self.listening:
-            from agent.lldp.reception import LldpNeighbors
+    def replayed(self, host: Host) -> Host:
+        """Return the host with I/O that replays this record."""
+        host = host._replace(private_flags=self.private_flags)
+        if not self.listening:
+            return host
+        from agent.lldp.reception import LldpNeighbors
 
-            fields["lldp_neighbors"] = LldpNeighbors(self.frames, problem="{}")
-        return fields
+        return host._replace(lldp_neighbors=LldpNeighbors(self.frames, problem="{}"))
 
     def frames(self, netdevs: Links) -> Received:
         """Return the frames of these netdevs by time, and the errors of those that failed."""

@@ -142,9 +142,10 @@ def _errno_name(error: OSError) -> str:
 
 def recording(host: Host) -> tuple[Host, Recordings]:
     """Return the host with I/O that is recorded, and the recordings, empty so far."""
-    recorded = {name: part.record(host) for name, part in PARTS.items()}
-    io = {name: part for name, (part, _) in recorded.items()}
-    return host._replace(**merged(fields for _, fields in recorded.values())), io
+    io: Recordings = {}
+    for name, part in PARTS.items():
+        io[name], host = part.record(host)
+    return host, io
 
 
 def record(

@@ -45,8 +45,8 @@ class RecordedRoutes(Recording):
         self.hops = hops
 
     @classmethod
-    def record(cls, host: Host) -> tuple[Self, dict[str, Any]]:
-        """Return an empty record, and the field of a Host that queries `host` and fills it."""
+    def record(cls, host: Host) -> tuple[Self, Host]:
+        """Return an empty record, and the host with I/O that fills it."""
         recorded = cls()
 
         def routes() -> tuple[Hop, ...] | None:
@@ -54,7 +54,7 @@ class RecordedRoutes(Recording):
             recorded.hops = None if hops is None else tuple(hops)
             return recorded.hops
 
-        return recorded, {"routes": routes}
+        return recorded, host._replace(routes=routes)
 
     @classmethod
     def load(cls, files: SnapshotFiles, _facts: Mapping[str, Any]) -> Self:
@@ -69,9 +69,9 @@ class RecordedRoutes(Recording):
             raise Malformed(f"{ROUTES}: no list of at most {MAX_ROUTES} routes")
         return cls(tuple(hop for row in rows for hop in _hops(row)))
 
-    def replayed(self) -> dict[str, Any]:
-        """Return the field of a Host that replays this record."""
-        return {"routes": lambda: self.hops}
+    def replayed(self, host: Host) -> Host:
+        """Return the host with I/O that replays this record."""
+        return host._replace(routes=lambda: self.hops)
 
     def anonymized(self, _names: Names) -> Self:
         """Return the record: it has names of netdevs only, which stay."""
@@ -116,12 +116,12 @@ class RecordedNvml(RecordedAnswer):
     field: ClassVar[str] = "gpus"
     absent: ClassVar[str] = "the snapshot has no answer of NVML"
 
-    def replayed(self) -> dict[str, Any]:
-        """Return the fields of a Host that replay this record.
+    def replayed(self, host: Host) -> Host:
+        """Return the host with I/O that replays this record.
 
         Where NVML was queried, its answer counts, whatever is on the PCI bus.
         """
-        return {self.field: self.given, "gpus_off_bus": self.answer is not None}
+        return host._replace(gpus=self.given, gpus_off_bus=self.answer is not None)
 
     def anonymized(self, names: Names) -> Self:
         """Return the record with replaced UUIDs of GPUs and clusters, and serials."""
@@ -157,9 +157,9 @@ class RecordedNics(RecordedAnswer):
             answer = tools.answer(files)
         return cls(answer)
 
-    def replayed(self) -> dict[str, Any]:
-        """Return the field of a Host that replays this record."""
-        return {self.field: None if self.answer is None else self.given}
+    def replayed(self, host: Host) -> Host:
+        """Return the host with I/O that replays this record."""
+        return host._replace(ask_nics=None if self.answer is None else self.given)
 
 
 class RecordedModules(RecordedAnswer):

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 
 from agent.errors import Malformed, Unavailable
 from agent.host import Host
-from agent.snapshot.recordings import load, merged
+from agent.snapshot.recordings import load
 from agent.snapshot.tree import DiskStore, MemoryStore, SnapshotFiles, Store, Tree
 from agent.sysfs.worker import InlineWorker
 from agent.text import Json, visible
@@ -59,9 +59,7 @@ def replay(
         captured = _time(meta)
         newest = (at for part in io.values() if (at := part.newest()) is not None)
         when = max(newest, default=time.time()) if captured is None else captured
-        fields = merged(part.replayed() for part in io.values())
-        fields |= {} if tiers else {"explore": None}
-        return Host(
+        host = Host(
             root=_tree(store, errors),
             clock=lambda: when,
             name=_string(facts, "host.json", "hostname"),
@@ -69,8 +67,10 @@ def replay(
             excluded=excluded,
             backend=backend,
             worker=InlineWorker,
-            **fields,
         )
+        for part in io.values():
+            host = part.replayed(host)
+        return host if tiers else host._replace(explore=None)
 
 
 @contextmanager

@@ -35,12 +35,13 @@ def neighbor(entry: dict[str, Any]) -> IbNeighbor:
 def test_a_record_is_loaded_as_it_was() -> None:
     """The file is named after the port that asked."""
     host = Host(Tree(MemoryStore({}), {}), lambda: 0.0, ask_sa=lambda _ports: {"ports": [answer()]})
-    recorded, fields = RecordedSmps.record(host)
-    assert fields["ask_sa"]([PORT]) == {"ports": [answer()]}
+    recorded, taped = RecordedSmps.record(host)
+    assert taped.ask_sa([PORT]) == {"ports": [answer()]}
     files = {name: data for name, data in recorded.files().items() if data}
     assert [*files] == ["sa/mlx5_0-1.json"]
     loaded = RecordedSmps.load(SnapshotFiles(MemoryStore(files)), {})
-    assert loaded.replayed()["ask_sa"]([PORT, PORT._replace(number=2)]) == {"ports": [answer()]}
+    replayed = loaded.replayed(host)
+    assert replayed.ask_sa([PORT, PORT._replace(number=2)]) == {"ports": [answer()]}
 
 
 @pytest.mark.parametrize(
@@ -101,8 +102,9 @@ ASKED = [ADMINISTRATOR.port("leaf1")]
 def explored() -> RecordedSmps:
     """The record of an exploration."""
     root = Tree(MemoryStore({}), {})
-    recorded, fields = RecordedSmps.record(Host(root, lambda: 0.0, explore=ADMINISTRATOR.explore))
-    assert fields["explore"](ASKED, None, {}) == ADMINISTRATOR.explore(ASKED)
+    recorded, taped = RecordedSmps.record(Host(root, lambda: 0.0, explore=ADMINISTRATOR.explore))
+    assert taped.explore
+    assert taped.explore(ASKED, None, {}) == ADMINISTRATOR.explore(ASKED)
     return recorded
 
 
@@ -114,9 +116,12 @@ def reloaded(recorded: RecordedSmps) -> RecordedSmps:
 
 
 def test_an_exploration_replays_to_the_same_tiers() -> None:
-    """Its questions are in a file of their own; a host that does not explore has no such field."""
-    assert reloaded(explored()).replayed()["explore"](ASKED) == ADMINISTRATOR.explore(ASKED)
-    assert "explore" not in RecordedSmps.record(Host(Tree(MemoryStore({}), {}), lambda: 0.0))[1]
+    """Its questions are in a file of their own; a host that does not explore records none."""
+    host = Host(Tree(MemoryStore({}), {}), lambda: 0.0)
+    replayed = reloaded(explored()).replayed(host)
+    assert replayed.explore
+    assert replayed.explore(ASKED, None, {}) == ADMINISTRATOR.explore(ASKED)
+    assert RecordedSmps.record(host)[1].explore is None
 
 
 def test_an_anonymized_exploration_has_the_same_switches_under_other_names() -> None:

@@ -172,8 +172,10 @@ def test_frames_that_cannot_be_read_are_refused_by_file_and_place(data: bytes, f
 
 def test_the_problem_of_a_file_is_not_one_of_a_socket() -> None:
     """A replay opens none."""
-    query = lldp_of(loaded(MemoryStore({"lldp/eth0.pcap": pcap.write([])}))).replayed()
-    reception = query["lldp_neighbors"]([netdev("eth0")], lambda: 1.0)
+    io = loaded(MemoryStore({"lldp/eth0.pcap": pcap.write([])}))
+    replayed = lldp_of(io).replayed(host({}))
+    assert replayed.lldp_neighbors
+    reception = replayed.lldp_neighbors([netdev("eth0")], lambda: 1.0, lambda _netdev: None)
     assert [(one.subject, one.text) for one in reception.problems] == [
         ("eth0", "lldp/eth0.pcap: no frame in the file")
     ]

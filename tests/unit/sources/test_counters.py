@@ -117,8 +117,9 @@ def test_a_recording_replays_to_the_same_row_anonymized_too() -> None:
     """Nothing else of a reply is in an anonymized one: traffic counters, and what fills a MAD."""
     answer = entry(ONE, TWO, (99.0, refused("no-lid"), side(port=3)))
     host = Host(Tree(MemoryStore({}), {}), lambda: 0.0, ask_perf=lambda _ports: {"ports": [answer]})
-    recorded, fields = RecordedSmps.record(host)
-    fields["ask_perf"](())
+    recorded, taped = RecordedSmps.record(host)
+    assert taped.ask_perf
+    taped.ask_perf(())
     names = Names()
     for record_of in (recorded, recorded.anonymized(names)):
         files = {name: data for name, data in record_of.files().items() if data}
@@ -126,7 +127,8 @@ def test_a_recording_replays_to_the_same_row_anonymized_too() -> None:
         device = json.loads(files[path])["device"]
         assert path == f"perf/{device}-1.json"
         port = CounterPort(device, 1, (device, 1), 3)
-        loaded = RecordedSmps.load(SnapshotFiles(MemoryStore(files)), {}).replayed()["ask_perf"]
+        loaded = RecordedSmps.load(SnapshotFiles(MemoryStore(files)), {}).replayed(host).ask_perf
+        assert loaded
         assert loaded([port._replace(number=2)]) == {"ports": []}
         [replayed] = loaded([port])["ports"]
         expected = row(answer)
