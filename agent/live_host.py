@@ -72,14 +72,15 @@ def live_host(
         explore=_explore if options.get("tiers") else None,
         look=_look if options.get("tiers") else None,
         modules=_query_modules,
-        **nvml.by_helper(call, options),
+        gpus=nvml.by_helper(call, options),
+        gpus_off_bus=bool(options.get(nvml.LIBRARY)),
     )
 
 
 def with_fork_server(host: Host, options: Mapping[str, Any]) -> Host:
     """Return the host for a daemon: a fork server instead of a helper process for each query."""
     return host._replace(
-        ask_nics=health_by_helper(call), **nvml.by_fork_server(ForkServer, options)
+        ask_nics=health_by_helper(call), gpus=nvml.by_fork_server(ForkServer, options)
     )
 
 

@@ -35,16 +35,16 @@ MIN_QUERY_INTERVAL = 10.0  # seconds between two queries then, however many even
 
 def by_helper(
     call: Callable[[str, Json, float], Json], options: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return the fields of a Host that start one helper process for each query."""
+) -> Callable[[], Json]:
+    """Return a query of the GPUs that starts a helper process each time."""
     payload = _payload(options)
-    return {"gpus": lambda: call(VERB, payload, TIMEOUT), "gpus_off_bus": "library" in payload}
+    return lambda: call(VERB, payload, TIMEOUT)
 
 
 def by_fork_server(
     start: Callable[[str, float], ForkServer], options: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return the fields of a Host that query by a fork server, for a daemon."""
+) -> Callable[[], Json]:
+    """Return a query of the GPUs by a fork server, for a daemon."""
     payload, server = _payload(options), start(VERB, TIMEOUT)
 
     def query() -> Json:
@@ -54,7 +54,7 @@ def by_fork_server(
             server.stop()
         return answer
 
-    return {"gpus": query, "gpus_off_bus": "library" in payload}
+    return query
 
 
 def _payload(options: Mapping[str, Any]) -> Json:

@@ -107,7 +107,7 @@ def test_a_library_in_a_folder_that_came_later(
     later = tmp_path / "later"
     monkeypatch.setenv("LD_LIBRARY_PATH", str(later))
     standby = watched()
-    gpus = by_fork_server(lambda _verb, _timeout: standby.standby, {})["gpus"]
+    gpus = by_fork_server(lambda _verb, _timeout: standby.standby, {})
     assert gpus()["error"]["call"] == "dlopen"
     later.mkdir()
     shutil.copy(library, later)
