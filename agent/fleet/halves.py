@@ -35,8 +35,6 @@ NO_LABEL = "the Node has no neighbor label of this port"
 ACTIVE = "ACTIVE"
 MAX_CACHED = 1 << 16  # devices and ports
 
-Texts = tuple[str, ...]
-
 
 class Expectations:
     """The expected halves of a fleet; raises Malformed for plans that no fleet can be given."""
@@ -197,7 +195,9 @@ def _parts(interface: str) -> tuple[str, int, str | None]:
 
 
 @lru_cache(MAX_CACHED)
-def _names(label: str, name: str | None, identity: str | None) -> tuple[Texts, Texts, Texts]:
+def _names(
+    label: str, name: str | None, identity: str | None
+) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
     """Return names, GUIDs and MACs of a switch; its label alone is a name, or an address."""
     addresses = [text for text in (identity, label) if text]
     guids = dict.fromkeys(filter(None, map(guid, addresses)))

@@ -166,15 +166,7 @@ def _without_devices(
 def _read_devices(host: Host, names: list[str], memories: Memories) -> list[DeviceReading]:
     """Read the named devices; nothing below the folder of an excluded device is read."""
     readers = memories.readers
-    # Those of a glob that names a PCI function, or its ids, need no device.
-    on_bus = memories.bus.bus.functions
-    functions = {
-        address
-        for address, function in on_bus.items()
-        if is_named(host.excluded, "", address, function.ids)
-    }
-    memories.excluded = (memories.excluded & on_bus.keys()) | functions
-    excluded = {name: device for name in names if (device := _excluded(host, name, memories))}
+    excluded = _excluded(host, names, memories)
     jobs = {
         name: partial(_read_device, host, readers.constants(name), memories.front_end.netdevs, name)
         for name in names
@@ -199,7 +191,7 @@ def _read_devices(host: Host, names: list[str], memories: Memories) -> list[Devi
             kept = jobs[name] if device.failure else partial(readings.__getitem__, name)
             more.setdefault(name, kept)
         readers.refresh()
-        readings = _read_all(host, readers, {name: more[name] for name in jobs})
+        readings = _read_all(host, readers, more)
     readings |= {name: (device, []) for name, device in excluded.items()}
     return [readings[name] for name in names]
 
@@ -217,29 +209,31 @@ def _read_all(
     return {name: readings[name] for name in jobs}
 
 
-def _excluded(host: Host, name: str, memories: Memories) -> RdmaDevice | None:
-    """Return the device without facts if a glob of --exclude-device names it.
+def _excluded(host: Host, names: list[str], memories: Memories) -> dict[str, RdmaDevice]:
+    """Return the devices, without facts, that a glob of --exclude-device names, by name.
 
-    Its PCI function, and those of the legs of its bond, stay excluded while they are on the bus,
-    whatever name a device of theirs has. Of its folder nothing but the links is read.
+    Their PCI functions, and those of the legs of their bonds, stay excluded while they are on the
+    bus, whatever name a device of theirs has. Of a device's folder nothing but the links is read.
     """
-    if not host.excluded:
-        return None
-    reader = Reader(host.root, SOURCE)
-    pci = _linked_pci(reader, name)
-    function = memories.bus.bus.functions.get(pci or "")
-    ids = function.ids if function else None
-    if pci not in memories.excluded and not is_named(host.excluded, name, pci, ids):
-        return None
-    device = RdmaDevice(name, excluded=True, pci=pci, pci_ids=ids)
-    if pci:
-        memories.excluded |= {pci}
-        with suppress(Unavailable):
-            for netdev in reader.names(f"{PCI}/{pci}/net") or ():
-                memories.excluded |= {
-                    leg for leg in legs_of(reader, device, netdev).values() if leg
-                }
-    return device
+    on_bus, excluded = memories.bus.bus.functions, dict[str, RdmaDevice]()
+    # Those of a glob that names a PCI function, or its ids, need no device.
+    functions = {pci for pci, of in on_bus.items() if is_named(host.excluded, "", pci, of.ids)}
+    memories.excluded = (memories.excluded & on_bus.keys()) | functions
+    for name in names if host.excluded else ():
+        reader = Reader(host.root, SOURCE)
+        pci = _linked_pci(reader, name)
+        function = on_bus.get(pci or "")
+        ids = function.ids if function else None
+        if pci not in memories.excluded and not is_named(host.excluded, name, pci, ids):
+            continue
+        excluded[name] = device = RdmaDevice(name, excluded=True, pci=pci, pci_ids=ids)
+        if pci:
+            memories.excluded |= {pci}
+            with suppress(Unavailable):
+                for netdev in reader.names(f"{PCI}/{pci}/net") or ():
+                    legs = legs_of(reader, device, netdev).values()
+                    memories.excluded |= {leg for leg in legs if leg}
+    return excluded
 
 
 def _read_device(host: Host, constants: Constants, routed: Routed, name: str) -> DeviceReading:
