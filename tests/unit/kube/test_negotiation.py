@@ -267,10 +267,13 @@ def test_a_denial_while_all_that_would_change_is_postponed() -> None:
     """It is about the request itself: what was left out of it is refused still, and no request
     failed. When it is tried again stays as it was.
     """
-    wanted = desired({**ALL, SPEED: "1G"}, postponed=frozenset({"P"}))
-    outcome = negotiate(change_to(node(ALL), wanted, KEYS), lambda _: denial("no writes today"))
+    wanted = desired({**ALL, SPEED: "1G", FLAVOR: "x"}, postponed=frozenset({"P", "observed"}))
+    change = change_to(node(ALL, observed=None), wanted, KEYS)
+    outcome = negotiate(change, lambda _: denial("no writes today"))
     assert outcome.failure is None
-    assert [(one.key, one.text) for one in outcome.refused] == [(SPEED, "no writes today")]
+    assert outcome.refused == tuple(
+        Refusal(key, 422, "no writes today") for key in (KEYS.annotation, FLAVOR, SPEED)
+    )
     assert (outcome.to_postpone, outcome.requests) == (frozenset(), 1)
 
 
@@ -444,6 +447,20 @@ def test_a_newer_version() -> None:
     assert (operations(requests), versions(requests)) == (["apply", "get", "apply"], ["1", "2"])
     assert labels_in(requests[2])[OLD] == "infiniband"
     assert (outcome.applied, outcome.failure) == ({SPEED: "1G"}, None)
+
+
+def test_a_node_that_was_read_again_is_asked_for_without_force() -> None:
+    """What was in conflict on the older one may be somebody else's now."""
+    requests, kube = replies(
+        conflict(SPEED),
+        MODIFIED,
+        Answer(200, node=node(BOTH, version="2")),
+        Answer(200, node=node({**BOTH, SPEED: "1G"}, version="3")),
+    )
+    negotiate(change_to(node(BOTH, version="1"), WANTED, KEYS), kube)
+    assert requests[2] == {"operation": "get", "node": "n1"}
+    forces = [request["force"] for request in requests if request["operation"] == "apply"]
+    assert forces == [False, True, False]
 
 
 def test_a_node_that_changes_all_the_time() -> None:
