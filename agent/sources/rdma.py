@@ -188,8 +188,9 @@ def _read_devices(host: Host, names: list[str], memories: Memories) -> list[Devi
             constants[PATTERN] = is_like
     if more:
         for name, (device, _) in readings.items():
-            kept = jobs[name] if device.failure else partial(readings.__getitem__, name)
-            more.setdefault(name, kept)
+            if device.failure or name in readers.old:  # newer facts may be there by now
+                more[name] = jobs[name]
+            more.setdefault(name, partial(readings.__getitem__, name))
         readers.refresh()
         readings = _read_all(host, readers, more)
     readings |= {name: (device, []) for name, device in excluded.items()}

@@ -104,6 +104,7 @@ class DeviceReaders:
         worker: Callable[[], DeviceWorker] = DeviceWorker,
     ) -> None:
         self.unstarted: dict[str, str] = {}  # devices that got no thread in the last `read`: why
+        self.old: set[str] = set()  # devices whose facts, if any, were still old after it
         self._notify, self._clock, self._worker = notify, clock, worker
         self._changed = threading.Condition()  # guards all that follows
         self._generation = 1
@@ -158,6 +159,7 @@ class DeviceReaders:
                 error, self._error = self._error, None
                 raise error
             now = self._clock()
+            self.old = {name for name in jobs if self._devices[name].generation < self._generation}
             return {
                 name: self._facts[name]
                 for name, device in zip(jobs, devices, strict=True)

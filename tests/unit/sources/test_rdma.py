@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from errno import EACCES, EINVAL, EIO, ENODEV, ENOENT, ETIMEDOUT
 
 import pytest
@@ -10,13 +11,17 @@ import pytest
 from agent.host import Host
 from agent.model import Absent, Failed, Netdev, Problem, RdmaDevice, RdmaPort, Reading, Seen
 from agent.sources.observe import Memories, observe
+from agent.sysfs.reader import Root
+from agent.sysfs.worker import DeviceReaders, InlineWorker
 from tests.support.kernel_tree import (
     BUS,
     CLASS,
     HOME,
     NET,
+    BeforeReads,
     Entries,
     Kernel,
+    card,
     hca,
     host,
     netdev,
@@ -221,6 +226,63 @@ def test_a_device_that_blocks_costs_only_itself() -> None:
     (problem,) = reading.problems
     assert (problem.subject, problem.error) == (f"/{CLASS}/ibp0", "ETIMEDOUT")
     assert "blocked in the kernel, or a CPU limit throttles the agent" in problem.text
+
+
+class SlowReaders(DeviceReaders):
+    """Readers whose reads of ibp0 end when `end` is called."""
+
+    def __init__(self) -> None:
+        tasks: list[Callable[[], None]] = []
+
+        class SlowWorker(InlineWorker):
+            def put(self, device: str, task: Callable[[], None]) -> None:
+                if device == "ibp0":
+                    tasks.append(task)
+                else:
+                    task()
+
+        super().__init__(worker=SlowWorker)
+        self._tasks = tasks
+
+    def end(self) -> None:
+        while self._tasks:
+            self._tasks.pop()()
+
+
+@pytest.mark.parametrize("at", ["fw_ver", "ports/1/counters/link_downed"])
+@pytest.mark.parametrize("is_known", [True, False])
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_facts_of_before_do_not_replace_newer_ones(
+    at: str, *, is_known: bool, has_begun: bool
+) -> None:
+    """A device appears, and is read in two steps; meanwhile a slow read of another one ends."""
+    up, down = card("ibp0", A), card("ibp0", A)
+    down[f"{HOME}/{A}/infiniband/ibp0/ports/1/state"] = b"1: DOWN\n"
+    memories = Memories(readers := SlowReaders())
+
+    def end_at(path: str) -> None:
+        if path == f"{CLASS}/ibp1/{at}":
+            readers.end()
+
+    def ports_of(root: Root) -> list[RdmaPort]:
+        node = Host(root, lambda: 0.0, deadline=0, worker=InlineWorker)
+        outcome = read_rdma(node, memories).outcome
+        return list(outcome.value[0].ports) if isinstance(outcome, Seen) else []
+
+    for _ in range(2 if is_known else 1):
+        ports_of(Kernel(up))
+        readers.end()
+    readers.refresh()
+    if has_begun:
+        ports_of(Kernel(up))
+        readers.refresh()
+    now = BeforeReads(Kernel(down, card("ibp1", B)), end_at)
+    ports_of(now)
+    readers.end()
+    ports_of(now)
+    readers.end()
+    [port] = ports_of(now)
+    assert (port.state, port.link_downed) == ("DOWN", 3)
 
 
 CONSTANTS = ("sys_image_guid", "hca_type", "board_id")
