@@ -244,11 +244,9 @@ def _read_device(host: Host, constants: Constants, routed: Routed, name: str) ->
         device = _device(reader, name, constants, routed, is_by_name=bool(host.backend))
         if reader.undecided:
             device = device._replace(failure=reader.undecided[0], ports=())
-        elif device.ports and reader.names(f"{CLASS}/{name}/ports") is None:
-            device = RdmaDevice(name, failure="it vanished while it was read", pci=device.pci)
+        return _unless_vanished(reader, device), reader.problems
     except Unavailable:
         return _blocked(host.root, name, constants)
-    return device, reader.problems
 
 
 def _with_counters(host: Host, constants: Constants, reading: DeviceReading) -> DeviceReading:
@@ -259,9 +257,17 @@ def _with_counters(host: Host, constants: Constants, reading: DeviceReading) -> 
             port._replace(link_downed=_link_downed(reader, device, port.number))
             for port in device.ports
         ]
+        device = _unless_vanished(reader, device._replace(ports=tuple(ports)))
+        return device, problems + reader.problems
     except Unavailable:
         return _blocked(host.root, device.name, constants)
-    return device._replace(ports=tuple(ports)), problems + reader.problems
+
+
+def _unless_vanished(reader: Reader, device: RdmaDevice) -> RdmaDevice:
+    """Return the device; one that has failed if its ports are gone after the last read."""
+    if device.ports and reader.names(f"{CLASS}/{device.name}/ports") is None:
+        return RdmaDevice(device.name, failure="it vanished while it was read", pci=device.pci)
+    return device
 
 
 def _blocked(root: Root, name: str, constants: Constants) -> DeviceReading:
