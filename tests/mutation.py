@@ -34,7 +34,7 @@ UNITS = {
     "tests/unit/kube/test_annotation.py": ("agent/kube/annotation.py",),
     "tests/unit/kube/test_negotiation.py": ("agent/kube/negotiation.py",),
     "tests/unit/kube/test_managed_fields.py": ("agent/kube/managed_fields.py",),
-    "tests/unit/kube/test_change.py": ("agent/kube/change.py",),
+    "tests/unit/kube/test_[cno]*.py": ("agent/kube/change.py",),  # cleanup, ownership, ...
     "tests/unit/labels/test_*.py": ("agent/labels/*.py",),
     "tests/unit/lldp/test_frame.py": ("agent/lldp/frame.py",),
     "tests/unit/lldp/test_neighbors.py": ("agent/lldp/neighbors.py",),
