@@ -10,7 +10,8 @@ Invariants:
   replaced in every other notation too (0x, dashes, dots, plain digits), which alone could also be a
   serial number or a counter;
 - zero, broadcast, link-local and multicast addresses have a meaning and stay;
-- replacements stay as they are, so a snapshot can be anonymized twice.
+- replaced addresses stay as they are, so a snapshot can be anonymized twice; names of neighbors are
+  numbered anew.
 """
 
 from __future__ import annotations
