@@ -11,7 +11,7 @@ from agent.errors import Unavailable
 from agent.infiniband.devices import AskingPort, CounterPort, Entries, SubnetPort
 from agent.sysfs.front_end import RouteQuery
 from agent.sysfs.reader import Root
-from agent.sysfs.worker import DeviceWorker
+from agent.sysfs.worker import DeviceReaders, DeviceWorker
 
 if TYPE_CHECKING:  # an agent without --tiers, or without Ethernet, does not load them
     from agent.infiniband.exploration import Exploration, KnownNames, LeafLook, Lids, Uplinks
@@ -69,3 +69,7 @@ class Host(NamedTuple):
     random: Callable[[], float] = lambda: 0.5  # from 0 to 1; the daemon draws
     # the next hops of the default routes; None: the tables of /proc/net stand in
     routes: RouteQuery = lambda: None
+
+    def device_readers(self) -> DeviceReaders:
+        """Return readers of RDMA devices, without facts so far."""
+        return DeviceReaders(worker=self.worker)

@@ -151,12 +151,11 @@ def observed(host: Host, flags: Flags, target: Target | None) -> tuple[Observati
     """
     from agent.memory import known_of
     from agent.sources.observe import Memories, observe
-    from agent.sysfs.worker import DeviceReaders
 
     if target is None:
         observation = observe(host, flags["source"])
         return observation, known_of(observation)
-    memories = Memories(DeviceReaders(worker=host.worker))
+    memories = Memories(host.device_readers())
     memories.switch_names.seed(target.switches())
     observation = observe(host, flags["source"], target.interfaces, memories=memories)
     return target.completed(host, observation)

@@ -32,7 +32,6 @@ from agent.model import Failed, Link, Observation, Seen
 from agent.output.document import Hardware, node_document
 from agent.reasons import NeighborReason, Remembered, Verdict
 from agent.sources.pci import functions_on_bus, read_paths
-from agent.sysfs.worker import DeviceReaders
 from agent.telemetry.reporter import Current
 from agent.text import many, utc
 
@@ -220,7 +219,7 @@ class _Bus:
     """The part of the PCI bus that `verify` needs, as last read."""
 
     def __init__(self, host: Host) -> None:
-        self._host, self._readers = host, DeviceReaders(worker=host.worker)
+        self._host, self._readers = host, host.device_readers()
         self._due = -math.inf
         self.hardware = Hardware()
 

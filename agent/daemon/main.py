@@ -125,7 +125,7 @@ def assemble(
         lldp_neighbors=LldpNeighbors(inbox, table, woke_at=lambda: clock.woke_at),
         private_flags=io.private_flags,
     )
-    readers = io.readers or DeviceReaders(worker=host.worker)
+    readers = io.readers or host.device_readers()
     memories = Memories(readers, roles=RoleMemory(clock, io.wall, settings.hold), wall=io.wall)
     host, polled = pollers(host, memories, flags.options, io.background)
     companions: list[Companion] = []

@@ -18,7 +18,6 @@ from agent.model import Absent, Failed, IbNeighbor, Link, PortRole, RdmaDevice, 
 from agent.sources.ib import CLASS, sender_of
 from agent.sysfs.parse import counter
 from agent.sysfs.reader import Reader, Root
-from agent.sysfs.worker import DeviceReaders
 from agent.text import Json
 
 if TYPE_CHECKING:  # an observation without readings does not load them
@@ -72,7 +71,7 @@ def read_counters(host: Host, ports: Iterable[PortRole]) -> dict[str, dict[str, 
         if role.backend and not may_manage(role.device)
     }
     jobs = {name: partial(_counters, host.root, path) for name, path in paths.items()}
-    return DeviceReaders(worker=host.worker).read(jobs, host.deadline)
+    return host.device_readers().read(jobs, host.deadline)
 
 
 def _counters(root: Root, path: str) -> dict[str, int]:

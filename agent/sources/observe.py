@@ -119,7 +119,7 @@ def observe(
     source took. `memories` are those of the observations before; None: it stands alone.
     """
     took = {} if took is None else took
-    labeled, memories = labeled or {}, memories or Memories(DeviceReaders(worker=host.worker))
+    labeled, memories = labeled or {}, memories or Memories(host.device_readers())
     boot_id, problems = read_boot_id(host.root)
     devices: tuple[RdmaDevice, ...] = ()
     rdma = _read(RDMA.name, lambda: RDMA.read(host, (), memories), took, problems)

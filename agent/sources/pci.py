@@ -154,7 +154,7 @@ def read_paths(
     """
     addresses = {role.device.name: role.device.pci for role in ports if role.backend}
     jobs = {name: partial(_read_path, host.root, pci) for name, pci in addresses.items() if pci}
-    readers = readers or DeviceReaders(worker=host.worker)
+    readers = readers or host.device_readers()
     readers.refresh()
     try:
         paths = readers.read(jobs, host.deadline)

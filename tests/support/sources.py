@@ -6,7 +6,6 @@ from agent.host import Host
 from agent.model import Gpu, Link, PortRole, RdmaDevice, Reading
 from agent.sources import ib, lldp, nvml, rdma
 from agent.sources.observe import Memories
-from agent.sysfs.worker import DeviceReaders
 
 Ports = tuple[PortRole, ...]
 
@@ -17,7 +16,7 @@ def read_rdma(host: Host, memories: Memories | None = None) -> Reading[tuple[Rdm
 
 def memories_of(host: Host) -> Memories:
     """Return empty ones, whose readers have the workers of the host."""
-    return Memories(DeviceReaders(worker=host.worker))
+    return Memories(host.device_readers())
 
 
 def read_nvml(host: Host, memories: Memories | None = None) -> Reading[tuple[Gpu, ...]]:
