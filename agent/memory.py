@@ -327,11 +327,11 @@ class Memory:
         """
         begun = self._started = now if self._started is None else self._started
         self._whole = published.whole
-        self._unknown_since = _remembered(published.unknown_since, begun)
+        self._unknown_since = _published_since(published.unknown_since, begun)
         self._ignored, self._strangers = None, {}
         awaited = min(begun, now - published.overdue)
         if not self._domain:  # it has not read one itself
-            domain_since = _remembered(published.domain_since, begun, awaited)
+            domain_since = _published_since(published.domain_since, begun, awaited)
             self._domain = published.domain
             self._domain_since = domain_since if published.domain else None
         self._last_domain = published.domain
@@ -358,7 +358,7 @@ class Memory:
         self._settles_at = -math.inf if knows_leaf else now + self._settle
         self._gap = published.gap
         is_limited = published.gap is not HoldReason.NOT_REMEMBERED
-        self._gap_since = _remembered(published.group_since, now) if is_limited else None
+        self._gap_since = _published_since(published.group_since, now) if is_limited else None
         self._is_whole, self._is_seeded = published.is_whole, True
         self._counts = published.fault, published.subject
 
@@ -811,9 +811,9 @@ def _joined(
     `awaited`.
     """
     row = row._replace(
-        state_since=_remembered(row.state_since, begun),
-        far_since=_remembered(row.far_since, begun, awaited),
-        role_since=_remembered(row.role_since, begun),
+        state_since=_published_since(row.state_since, begun),
+        far_since=_published_since(row.far_since, begun, awaited),
+        role_since=_published_since(row.role_since, begun),
         state_why=row.state_why or HoldReason.SOURCE_FAILED,
         far_why=row.far_why or HoldReason.NO_NEIGHBOR,
     )
@@ -838,8 +838,8 @@ def _first(since: float | None, now: float) -> float:
     return now if since is None else since
 
 
-def _remembered(since: float | None, now: float, unknown: float | None = None) -> float:
-    """Return a time that was remembered; now if it is of the future, or `unknown` if it is none."""
+def _published_since(since: float | None, now: float, unknown: float | None = None) -> float:
+    """Return a time that was published; now if it is of the future, or `unknown` if it is none."""
     return min(_first(since, _first(unknown, now)), now)
 
 
