@@ -118,7 +118,7 @@ def _ask_sa(
         is_silent = error in UNANSWERED and bool(entry.get("exchanges"))
         if not _is_down(role) and (is_silent or error == NeighborReason.REFUSED):
             failed.append((role, error))
-    places, faults = subnet_places(host, [role for role, _ in failed], readers)
+    places, faults = subnet_places(host, readers, [role for role, _ in failed])
     entries: dict[Address, Json] = {}
     asked = []
     for role, smp_reason in failed:
@@ -147,7 +147,7 @@ def _ask_sa(
 
 
 def subnet_places(
-    host: Host, ports: Iterable[PortRole], readers: DeviceReaders
+    host: Host, readers: DeviceReaders, ports: Iterable[PortRole]
 ) -> tuple[dict[Address, SubnetPlace], list[Problem]]:
     """Read the places of ports in their subnets; a device that blocks has none."""
     places: dict[Address, SubnetPlace] = {}
@@ -323,7 +323,7 @@ def _asking(
     ports: tuple[PortRole, ...],
 ) -> tuple[list[AskingPort], dict[str, str], list[Problem]]:
     """Return each port with its leaf, and by leaf why its port cannot ask."""
-    places, problems = subnet_places(host, roles, readers)
+    places, problems = subnet_places(host, readers, roles)
     asking: list[AskingPort] = []
     faults: dict[str, str] = {}
     for role in roles:
